@@ -1,5 +1,7 @@
 //! The weights by which a program's loops are divided: of each CPU, what it gives to one thread of the
-//! program there (paper 000, ECPT). Pure, like the policies. `evenkeel run --shares` hands the weights
+//! program there (paper 000, ECPT): what the threads there got of the time in which they wanted it, or
+//! where that cannot be told, the capability divided by the number of tasks. (The kernel does not divide
+//! a CPU by the number of tasks: one that wakes often for a moment takes less.) Pure, like the policies. `evenkeel run --shares` hands the weights
 //! to the program, and keeps its threads on their CPUs meanwhile.
 //!
 //! Iterations that go to another thread find their data in another cache, so weights change seldom:
@@ -19,7 +21,7 @@ use crate::snapshot::{CpuView, Snapshot, TaskId, TaskView};
 pub const WHOLE_WEIGHT: u32 = 1024;
 
 /// Figures of a CPU are averaged over this time.
-const RECENT_NS: u64 = 500_000_000;
+const RECENT_NS: u64 = 1_000_000_000;
 /// Weights follow a CPU that gives so much more or less than its weight says, in parts per million.
 const DRIFT_PPM: u64 = 30_000;
 const ALL_PPM: u64 = 1_000_000;
@@ -31,6 +33,25 @@ pub struct Places {
     pub pins: Vec<Pin>,
     /// How many threads each CPU then has, those included that their user has pinned.
     counts: BTreeMap<u32, u64>,
+    /// What the threads that are on a CPU now wanted and got there.
+    served: BTreeMap<u32, Served>,
+}
+
+/// What the threads on a CPU wanted and got in an interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Served {
+    threads: u64,
+    demand_ns: u64,
+    received_ns: u64,
+}
+
+impl Served {
+    /// What a thread got of the time in which it wanted the CPU, in parts per million of the fastest CPU.
+    fn share_ppm(self) -> u64 {
+        let share = u128::from(self.received_ns) * u128::from(ALL_PPM);
+        // Not more than a million: tasks get no more than they want.
+        (share / u128::from(self.demand_ns.max(1))).min(ALL_PPM.into()) as u64
+    }
 }
 
 impl Places {
@@ -51,6 +72,10 @@ impl Places {
         let mut places = Self::default();
         let mut crowded = Vec::new();
         for task in tasks {
+            let served = places.served.entry(task.cpu).or_default();
+            served.threads += 1;
+            served.demand_ns = served.demand_ns.saturating_add(task.demand_ns());
+            served.received_ns = served.received_ns.saturating_add(task.received_ns);
             let count = places.counts.entry(task.cpu).or_default();
             if !may_leave(task) {
                 *count += 1;
@@ -78,6 +103,12 @@ impl Places {
     fn count(&self, cpu: u32) -> u64 {
         self.counts.get(&cpu).copied().unwrap_or(0)
     }
+
+    /// What each thread of a CPU got there; none where other threads will be there than were.
+    fn share_ppm(&self, cpu: u32) -> Option<u64> {
+        let served = self.served.get(&cpu)?;
+        (served.threads == self.count(cpu)).then(|| served.share_ppm())
+    }
 }
 
 /// Weighs the CPUs of one program.
@@ -103,6 +134,9 @@ struct Supply {
     effective_ppm: u64,
     /// Tasks of other programs, in thousandths.
     foreign_milli: u64,
+    /// What the program's threads got there of the time in which they wanted it; by which CPU they were
+    /// on in the latest interval.
+    share_ppm: Option<u64>,
     /// The time over which it is averaged.
     seen_ns: u64,
 }
@@ -127,7 +161,7 @@ impl Weighing {
 
     /// Takes in the interval that ended. The threads of the program's teams are in these places.
     pub fn weigh(&mut self, snapshot: &Snapshot, places: &Places) {
-        self.smooth(snapshot);
+        self.smooth(snapshot, places);
         let rates: Vec<(u32, u64)> =
             self.cpus.iter().map(|supply| (supply.cpu, self.rate_ppm(supply, places))).collect();
         // CPUs without a thread of a team have no part in it.
@@ -200,7 +234,7 @@ impl Weighing {
 
     fn rate_ppm(&self, supply: &Supply, places: &Places) -> u64 {
         let tasks_milli = places.count(supply.cpu).max(1) * 1000 + supply.foreign_milli;
-        let ppm = supply.effective_ppm * 1000 / tasks_milli;
+        let ppm = supply.share_ppm.unwrap_or(supply.effective_ppm * 1000 / tasks_milli);
         let is_sibling = |other: &&Supply| other.core == supply.core && other.cpu != supply.cpu;
         let mut siblings = self.cpus.iter().filter(is_sibling);
         let is_shared = siblings.any(|other| places.count(other.cpu) > 0);
@@ -208,7 +242,7 @@ impl Weighing {
     }
 
     /// Takes in the figures of the CPUs; those that are gone are forgotten.
-    fn smooth(&mut self, snapshot: &Snapshot) {
+    fn smooth(&mut self, snapshot: &Snapshot, places: &Places) {
         let interval_ns = snapshot.interval_ns.max(1);
         let known: BTreeMap<u32, Supply> =
             self.cpus.iter().map(|supply| (supply.cpu, *supply)).collect();
@@ -224,6 +258,7 @@ impl Weighing {
                     effective_ppm: (effective_ns * u128::from(ALL_PPM) / u128::from(interval_ns))
                         as u64,
                     foreign_milli: view.foreign_milli.into(),
+                    share_ppm: places.share_ppm(view.cpu),
                     seen_ns: interval_ns.min(RECENT_NS),
                 };
                 known.get(&view.cpu).map_or(latest, |before| before.towards(latest))
@@ -240,12 +275,15 @@ impl Supply {
         let before_ns = self.seen_ns.min(RECENT_NS - latest.seen_ns);
         let seen_ns = before_ns + latest.seen_ns;
         let mean = |before: u64, now: u64| {
-            // Times are half a second at most, and figures some millions.
+            // Times are a second at most, and figures some millions.
             (before * before_ns + now * latest.seen_ns) / seen_ns.max(1)
         };
         Self {
             effective_ppm: mean(self.effective_ppm, latest.effective_ppm),
             foreign_milli: mean(self.foreign_milli, latest.foreign_milli),
+            share_ppm: latest
+                .share_ppm
+                .map(|share| self.share_ppm.map_or(share, |before| mean(before, share))),
             seen_ns,
             ..latest
         }
@@ -266,8 +304,13 @@ mod tests {
         TaskId { tid, start: 1 }
     }
 
-    /// CPUs that give so many percent, and a thread on each of these CPUs.
+    /// CPUs that give so many percent, and a thread on each of these CPUs, which want all of it.
     fn snapshot(percents: &[u64], threads: &[u32]) -> Snapshot {
+        let received_ns = |cpu: u32| {
+            let percent = percents.get(cpu as usize).copied().unwrap_or(0);
+            let threads = threads.iter().filter(|other| **other == cpu).count() as u64;
+            INTERVAL_NS * percent / 100 / threads
+        };
         let cpus = (0..).zip(percents).map(|(cpu, percent)| CpuView {
             cpu,
             core: cpu,
@@ -284,11 +327,11 @@ mod tests {
             process: 1,
             cpu: *cpu,
             queue: 0,
-            run_ns: INTERVAL_NS / 2,
+            run_ns: received_ns(*cpu),
             spun_ns: 0,
-            received_ns: INTERVAL_NS / 2,
+            received_ns: received_ns(*cpu),
             stolen_ns: 0,
-            wait_ns: 0,
+            wait_ns: INTERVAL_NS - received_ns(*cpu),
             switches: 1,
             runnable: true,
             allowed: CpuSet::first(64),
@@ -329,7 +372,11 @@ mod tests {
         assert_eq!(weights, [1024, 512]);
         let mut hog = snapshot(&[100, 100], &[0, 1]);
         hog.cpus[0].foreign_milli = 1000;
+        hog.tasks[0].received_ns = INTERVAL_NS / 2;
         assert_eq!(after(2, &hog).1, [512, 1024]);
+        // A task that is often there, and takes little.
+        hog.tasks[0].received_ns = INTERVAL_NS * 3 / 4;
+        assert_eq!(after(2, &hog).1, [768, 1024]);
         // Two threads on one core, and a third one that has a core for itself.
         let mut smt = snapshot(&[100, 100, 100], &[0, 1, 2]);
         smt.cpus[1].core = 0;
@@ -400,7 +447,7 @@ mod tests {
     fn what_is_no_member_sleeps_or_is_bound_is_left_where_it_is() {
         let mut snapshot = snapshot(&[60, 100], &[0, 0, 0, 0]);
         snapshot.tasks[1].fixed = true;
-        snapshot.tasks[2].run_ns = 0;
+        (snapshot.tasks[2].run_ns, snapshot.tasks[2].wait_ns) = (0, 0);
         let places = Places::of(&snapshot, &members(3));
         assert_eq!(places.pins, [Pin { task: id(0), cpu: 1 }]);
         assert_eq!((places.count(0), places.count(1)), (1, 1));
