@@ -19,6 +19,7 @@
 
 mod alternation;
 mod gain;
+mod laps;
 mod loops;
 mod rates;
 mod sequence;
@@ -35,6 +36,7 @@ use evenkeel_capability::{Move, Plan, Policy, Reason, Snapshot};
 
 use gain::UNSEEN;
 pub use gain::{Gain, Proven};
+pub(crate) use laps::Laps;
 pub(crate) use loops::{Loops, LoopsProof, Standing};
 use rates::{Rates, is_exchange};
 use sequence::Sequence;

@@ -3,16 +3,16 @@
 //! either its loops are divided by capability and its threads stay where they are, or shares are equal
 //! and threads may be moved as without `--shares`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_capability::{Places, Plan, Policy, Snapshot, TaskId, Weighing};
-use evenkeel_shares::page::{Effect, PageError, PageOwner, Report};
+use evenkeel_shares::page::{Effect, PageError, PageOwner, Report, Site, SiteLaps};
 use serde::{Deserialize, Serialize};
 
-use crate::proof::{Gain, Loops, LoopsProof, Proven, Standing};
+use crate::proof::{Gain, Laps, Loops, LoopsProof, Proven, Standing};
 
 /// Without a heartbeat, weights hold for so many of the longest intervals, ...
 const PATIENCE_INTERVALS: u32 = 3;
@@ -27,8 +27,8 @@ pub(crate) struct Shares {
     weighing: Weighing,
     proof: LoopsProof,
     standing: Standing,
-    /// Parts of loops that threads had begun at the last look.
-    parts: u64,
+    /// The laps at the last look.
+    laps: BTreeMap<Site, SiteLaps>,
     since_forgotten_ns: u64,
 }
 
@@ -64,7 +64,7 @@ impl Shares {
             weighing: Weighing::new(tolerance_ppm(policy)),
             proof: LoopsProof::default(),
             standing: Standing::Free,
-            parts: 0,
+            laps: BTreeMap::new(),
             since_forgotten_ns: 0,
         })
     }
@@ -88,11 +88,11 @@ impl Shares {
     /// program's threads stay where they are: the plan says so then, and no other lever is used.
     pub(crate) fn judge(&mut self, snapshot: &Snapshot, plan: &mut Plan) -> bool {
         self.forget_dead(snapshot.interval_ns);
-        let report = self.page.read();
+        let mut report = self.page.read();
         let places = Places::of(snapshot, &members(snapshot, &report));
         self.weighing.weigh(snapshot, &places);
         let loops = Loops {
-            begun: self.count_begun(&report),
+            laps: self.count_laps(std::mem::take(&mut report.laps)),
             is_wanted: self.weighing.is_unequal() && has_effect(report.effect()),
             spread_ppm: self.weighing.spread_ppm(),
         };
@@ -123,14 +123,12 @@ impl Shares {
         }
     }
 
-    /// Loops that the program has begun since the last look. A loop has a part for each thread of its
-    /// team.
-    fn count_begun(&mut self, report: &Report) -> f64 {
-        let parts = report.loops_divided.saturating_add(report.loops_left);
-        let before = std::mem::replace(&mut self.parts, parts);
-        let size = report.threads.iter().map(|thread| thread.team_size).max().unwrap_or(1).max(1);
-        // The program may write to the page, so the sum may go down.
-        parts.saturating_sub(before) as f64 / f64::from(size)
+    /// The laps since the last look, of regions with the kind of shares that was in force. (A region
+    /// that was forked just before the last change has the other kind, and its lap belongs to no
+    /// window.)
+    fn count_laps(&mut self, laps: BTreeMap<Site, SiteLaps>) -> Laps {
+        let before = std::mem::replace(&mut self.laps, laps);
+        Laps::between(&before, &self.laps, self.standing == Standing::Shared)
     }
 
     fn forget_dead(&mut self, interval_ns: u64) {
@@ -187,32 +185,33 @@ mod tests {
     use super::*;
     use evenkeel_capability::{CpuView, LagParameters, Move, Reason, Seen, TaskView};
     use evenkeel_machine::CpuSet;
-    use evenkeel_shares::page::{Page, Row, attach, claim_row, flag, now_ns};
+    use evenkeel_shares::page::{Page, Slot, attach, claim_slot, flag, now_ns};
     use std::ffi::CString;
     use std::sync::atomic::Ordering::Relaxed;
 
     const INTERVAL_NS: u64 = 50_000_000;
-    /// Loops of two milliseconds.
-    const LOOPS: u64 = INTERVAL_NS / 2_000_000;
+    /// Regions in an interval, of two milliseconds.
+    const REGIONS: u64 = INTERVAL_NS / 2_000_000;
 
     /// A program with two threads under the library, which this test plays.
     struct Program {
         shares: Shares,
         page: &'static Page,
-        rows: [&'static Row; 2],
+        slots: [Slot<'static>; 2],
     }
 
     impl Program {
         fn start() -> Self {
             let shares = Shares::create(&Policy::Lag(LagParameters::default())).unwrap();
             let page = attach(&CString::new(shares.address()).unwrap()).unwrap();
-            let rows = [1, 2].map(|tid| claim_row(page, tid, 1).unwrap());
-            for (number, row) in (0..).zip(rows) {
+            let slots = [1, 2].map(|tid| claim_slot(page, tid, 1).unwrap());
+            for (number, Slot { row, .. }) in (0..).zip(slots) {
                 row.primary_tid.store(1, Relaxed);
                 row.number.store(number, Relaxed);
                 row.team_size.store(2, Relaxed);
             }
-            Self { shares, page, rows }
+            slots[0].row.regions.store(1, Relaxed);
+            Self { shares, page, slots }
         }
 
         /// It has begun loops that can be divided.
@@ -225,8 +224,9 @@ mod tests {
 
         /// An interval on CPUs that give so many percent. Returns whether threads stay, and the plan.
         fn step(&mut self, percents: [u64; 2]) -> (bool, Plan) {
-            for row in self.rows {
-                row.loops_left.fetch_add(LOOPS, Relaxed);
+            let is_divided = self.weights()[0] != self.weights()[1];
+            for _ in 0..REGIONS {
+                self.slots[0].laps.add(1, is_divided, INTERVAL_NS / REGIONS);
             }
             let snapshot = snapshot(percents);
             let task = snapshot.tasks[0].id;
@@ -242,8 +242,9 @@ mod tests {
         }
 
         fn weights(&self) -> [u16; 2] {
-            let weights = self.page.weights(now_ns()).unwrap();
-            [0, 1].map(|cpu| weights.of_cpu(cpu))
+            // Before the first look there are none.
+            let weights = self.page.weights(now_ns());
+            [0, 1].map(|cpu| weights.as_ref().map_or(0, |weights| weights.of_cpu(cpu)))
         }
     }
 
@@ -264,10 +265,10 @@ mod tests {
             process: 1,
             cpu: tid - 1,
             queue: 0,
-            run_ns: INTERVAL_NS / 2,
+            run_ns: INTERVAL_NS * percents[tid as usize - 1] / 100,
             spun_ns: 0,
-            received_ns: INTERVAL_NS / 2,
-            stolen_ns: 0,
+            received_ns: INTERVAL_NS * percents[tid as usize - 1] / 100,
+            stolen_ns: INTERVAL_NS * (100 - percents[tid as usize - 1]) / 100,
             wait_ns: 0,
             switches: 1,
             runnable: true,
@@ -329,7 +330,7 @@ mod tests {
     #[test]
     fn what_does_not_gain_is_withdrawn_with_equal_weights() {
         let mut program = Program::start().can_be_divided();
-        // As many loops with shares as without.
+        // Its regions take as long with shares as without.
         let steps = 2 * 1_000_000_000 / INTERVAL_NS + 4;
         let last = (0..steps).map(|_| program.step([60, 100]).0).filter(|stays| *stays).count();
         assert!(last > 0, "it was tried");

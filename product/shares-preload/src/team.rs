@@ -7,6 +7,9 @@
 //! and with it the CPUs that the members noted. Another thread's notes would only make a worse
 //! division, never a wrong one; they are cleared all the same.
 //!
+//! A thread that forks regions says how long they take: from each fork to its next one (`Laps` of the
+//! page), by the place of the fork in the program and by whether the region's weights differed.
+//!
 //! Each thread keeps a stack of its parts of regions, since regions nest. A member that is not the
 //! primary thread comes from the runtime's pool, and is in no other region: its stack begins anew. So
 //! a report that the runtime omits cannot shift the stack of a member. A region that nests too deep
@@ -16,7 +19,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
-use shares::page::{MAX_CPUS, Page, Row, claim_row, flag, now_ns, release_row};
+use shares::page::{MAX_CPUS, Page, Slot, claim_slot, flag, now_ns, release_slot};
 use shares::partition::{MAX_TEAM, Part, divide};
 
 use crate::process::page;
@@ -54,9 +57,18 @@ struct Membership {
     part: Cell<Option<Part>>,
 }
 
+/// From the fork of a region to the fork of the next one.
+#[derive(Clone, Copy)]
+struct Lap {
+    site: u64,
+    begun_ns: u64,
+    is_divided: bool,
+}
+
 struct Thread {
     tid: Cell<u32>,
-    row: Cell<Option<&'static Row>>,
+    slot: Cell<Option<Slot<'static>>>,
+    lap: Cell<Option<Lap>>,
     depth: Cell<usize>,
     memberships: [Membership; DEPTH],
     /// The team that this thread forked last at each depth.
@@ -67,10 +79,10 @@ thread_local! {
     static THREAD: Thread = const { Thread::new() };
 }
 
-/// A region is about to be forked by this thread. Returns what its members are told: 0 for a region
-/// that is not divided.
-pub fn fork_region() -> u64 {
-    let region = page().and_then(|page| with_thread(|thread| thread.fork_region(page))?);
+/// A region is about to be forked by this thread, by the code at the address `site`. Returns what its
+/// members are told: 0 for a region that is not divided.
+pub fn fork_region(site: u64) -> u64 {
+    let region = page().and_then(|page| with_thread(|thread| thread.fork_region(page, site))?);
     region.unwrap_or(0)
 }
 
@@ -96,8 +108,8 @@ pub fn end_part() {
 /// This thread ends.
 pub fn end_thread() {
     with_thread(|thread| {
-        if let (Some(page), Some(row)) = (page(), thread.row.take()) {
-            release_row(page, row);
+        if let (Some(page), Some(slot)) = (page(), thread.slot.take()) {
+            release_slot(page, slot);
         }
     });
 }
@@ -108,7 +120,8 @@ pub fn end_thread() {
 pub fn divide_loop(page: &Page, iterations: u64, least_per_thread: u64) -> Option<Part> {
     with_thread(|thread| {
         let part = thread.divide_loop(iterations, least_per_thread);
-        if let (Some(row), Some(membership)) = (thread.row.get(), thread.innermost()) {
+        if let (Some(slot), Some(membership)) = (thread.slot.get(), thread.innermost()) {
+            let row = slot.row;
             let counter = match part {
                 Some(_) => Some(&row.loops_divided),
                 None => (membership.size.get() > 1).then_some(&row.loops_left),
@@ -129,7 +142,8 @@ pub extern "C" fn forget_parent() {
     ACTIVE.store(0, Relaxed);
     with_thread(|thread| {
         thread.tid.set(0);
-        thread.row.set(None);
+        thread.slot.set(None);
+        thread.lap.set(None);
         thread.depth.set(0);
     });
 }
@@ -168,7 +182,8 @@ impl Thread {
     const fn new() -> Self {
         Self {
             tid: Cell::new(0),
-            row: Cell::new(None),
+            slot: Cell::new(None),
+            lap: Cell::new(None),
             depth: Cell::new(0),
             memberships: [const { Membership::new() }; DEPTH],
             last_teams: [const { Cell::new(0) }; DEPTH],
@@ -183,21 +198,26 @@ impl Thread {
         self.tid.get()
     }
 
-    fn row(&self, page: &'static Page) -> Option<&'static Row> {
-        if self.row.get().is_none() {
+    fn slot(&self, page: &'static Page) -> Option<Slot<'static>> {
+        if self.slot.get().is_none() {
             // SAFETY: the call has no arguments.
             let pid = unsafe { libc::getpid() } as u32;
-            self.row.set(claim_row(page, self.tid(), pid));
+            self.slot.set(claim_slot(page, self.tid(), pid));
         }
-        self.row.get()
+        self.slot.get()
     }
 
     fn innermost(&self) -> Option<&Membership> {
         self.memberships.get(self.depth.get().checked_sub(1)?)
     }
 
-    fn fork_region(&self, page: &'static Page) -> Option<u64> {
+    fn fork_region(&self, page: &'static Page, site: u64) -> Option<u64> {
         let depth = self.depth.get();
+        let now_ns = now_ns();
+        let is_nested = self.innermost().is_some_and(|outer| outer.size.get() > 1);
+        if !is_nested {
+            self.end_lap(now_ns);
+        }
         let last = self.last_teams.get(depth)?;
         let Some(number) = claim_team(last.get()) else {
             page.set_flag(flag::TOO_MANY_TEAMS);
@@ -207,8 +227,19 @@ impl Thread {
         let region = u64::from(number).wrapping_add(1);
         let team = team_of(region)?;
         team.be_owned_by(u64::from(self.tid()) << 8 | depth as u64);
-        team.weigh(page);
+        let is_divided = team.weigh(page, now_ns);
+        if !is_nested {
+            self.lap.set(Some(Lap { site, begun_ns: now_ns, is_divided }));
+        }
         Some(region)
+    }
+
+    /// The thread's lap ends, if it is in one. Only threads whose regions had several members have a
+    /// slot to note it in.
+    fn end_lap(&self, now_ns: u64) {
+        if let (Some(lap), Some(slot)) = (self.lap.take(), self.slot.get()) {
+            slot.laps.add(lap.site, lap.is_divided, now_ns.saturating_sub(lap.begun_ns));
+        }
     }
 
     fn begin_part(&self, page: &'static Page, region: u64, number: usize, size: usize) {
@@ -226,7 +257,7 @@ impl Thread {
         }
         let Some(team) = team.filter(|_| size > 1) else { return };
         team.note_cpu(number);
-        if let Some(row) = self.row(page) {
+        if let Some(Slot { row, .. }) = self.slot(page) {
             row.primary_tid.store((team.owner.load(Relaxed) >> 8) as u32, Relaxed);
             row.number.store(number as u32, Relaxed);
             row.team_size.store(size as u32, Relaxed);
@@ -291,17 +322,24 @@ impl Team {
     }
 
     /// Takes the weights of the members by the CPUs on which they were last: all of one moment, or none.
-    fn weigh(&self, page: &Page) {
+    /// Returns whether they differ.
+    fn weigh(&self, page: &Page, now_ns: u64) -> bool {
         self.weighed.store(0, Relaxed);
         let noted = self.noted.load(Relaxed);
-        let Some(read) = (noted > 1).then(|| page.weights(now_ns())).flatten() else { return };
+        let Some(read) = (noted > 1).then(|| page.weights(now_ns)).flatten() else { return false };
+        let (mut least, mut most) = (u16::MAX, 0);
         for (cpu, weight) in self.cpus.iter().zip(&self.weights).take(noted as usize) {
             let cpu = usize::from(cpu.load(Relaxed)).checked_sub(1);
-            weight.store(cpu.map_or(0, |cpu| read.of_cpu(cpu)), Relaxed);
+            let taken = cpu.map_or(0, |cpu| read.of_cpu(cpu));
+            weight.store(taken, Relaxed);
+            (least, most) = (least.min(taken), most.max(taken));
         }
-        if read.is_consistent() {
-            self.weighed.store(noted, Release);
+        if !read.is_consistent() {
+            return false;
         }
+        self.weighed.store(noted, Release);
+        // Without the weight of each member nothing is divided.
+        least > 0 && least < most
     }
 
     /// Notes the CPU under member `number`, which is this thread: for the next region. The notes of

@@ -130,10 +130,13 @@ extern "C" fn parallel_begin(
     parallel: *mut Data,
     _requested: c_uint,
     flags: c_int,
-    _code: *const c_void,
+    code: *const c_void,
 ) {
     // The members of a league are teams, not threads.
-    let region = if flags & PARALLEL_LEAGUE != 0 { 0 } else { team::fork_region() };
+    let region = match flags & PARALLEL_LEAGUE {
+        0 => team::fork_region(code.addr() as u64),
+        _ => 0,
+    };
     // SAFETY: the runtime passes a place of its own, or null.
     if let Some(parallel) = unsafe { parallel.as_mut() } {
         parallel.value = region;

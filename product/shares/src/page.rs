@@ -1,6 +1,6 @@
 //! The page that the balancer and the programs under it share: its layout. Every field is an atomic that
-//! one side writes: the head and the weights by the balancer, the state and the rows by the programs'
-//! threads.
+//! one side writes: the head and the weights by the balancer, the state, the rows and the laps by the
+//! programs' threads.
 //!
 //! The page is an anonymous file that cannot change its size (sealed), so neither side can be killed by
 //! the other through it. The balancer believes nothing in it but plain numbers.
@@ -12,8 +12,8 @@ use std::ffi::CStr;
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
-pub use library::{Weights, attach, claim_row, now_ns, release_row};
-pub use owner::{Effect, PageError, PageOwner, Report, ThreadReport};
+pub use library::{Slot, Weights, attach, claim_slot, now_ns, release_slot};
+pub use owner::{Effect, PageError, PageOwner, Report, Site, SiteLaps, ThreadReport};
 
 /// CPUs from this number on have no weight.
 pub const MAX_CPUS: usize = 1024;
@@ -21,8 +21,11 @@ pub const MAX_CPUS: usize = 1024;
 /// Threads that can be told apart at one time; more are divided for, but not reported.
 pub const MAX_ROWS: usize = 1024;
 
+/// Regions of a thread, by their places in the program, that are timed; further ones are not.
+pub const MAX_SITES: usize = 32;
+
 /// "evnkeel" and the version of the layout.
-const MAGIC: u64 = 0x6576_6e6b_6565_6c01;
+const MAGIC: u64 = 0x6576_6e6b_6565_6c02;
 
 /// The name of the anonymous file, as /proc shows it.
 const FILE_NAME: &CStr = c"evenkeel-shares";
@@ -52,6 +55,8 @@ pub struct Page {
     past_regions: AtomicU64,
     /// One for each thread that runs parallel regions.
     rows: [Row; MAX_ROWS],
+    /// The laps of the thread that has the row of the same number.
+    laps: [Laps; MAX_ROWS],
 }
 
 /// What the library says of the programs as a whole.
@@ -95,6 +100,26 @@ pub struct Row {
     pub loops_left: AtomicU64,
 }
 
+/// The laps of a thread that forks regions: a lap lasts from the fork of a region to the fork of the
+/// thread's next one, nested ones left out. Laps are told apart by the region with which they begin,
+/// and by whether its loops were divided by weights that differ.
+#[repr(C, align(64))]
+pub struct Laps {
+    equal: [Lap; MAX_SITES],
+    divided: [Lap; MAX_SITES],
+}
+
+/// The laps that began at one place in the program. Only the thread itself writes it.
+#[repr(C)]
+struct Lap {
+    /// The place: the address of the code that forks the region; 0: free.
+    site: AtomicU64,
+    /// How many laps have ended, ...
+    count: AtomicU64,
+    /// ... and how long all of them took, in ns.
+    total_ns: AtomicU64,
+}
+
 /// Of the mapping: the page, rounded to the machine's pages (4 KiB; larger ones round up by themselves).
 const PAGE_BYTES: usize = size_of::<Page>().next_multiple_of(4096);
 
@@ -108,6 +133,7 @@ mod tests {
         assert_eq!(size_of::<Row>(), 64);
         assert_eq!(align_of::<Page>(), 64);
         assert_eq!(offset_of!(Page, rows) % 64, 0);
+        assert_eq!((offset_of!(Page, laps) % 64, size_of::<Laps>() % 64), (0, 0));
         let line = |offset: usize| offset / 64;
         assert_ne!(line(offset_of!(Page, flags)), line(offset_of!(Page, heartbeat_ns)));
     }

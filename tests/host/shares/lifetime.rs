@@ -79,6 +79,11 @@ fn the_page_tells_the_threads_of_each_team() {
     assert_eq!((report.regions, report.loops_divided + report.loops_left), (6, 10));
     assert!(report.limits().is_empty());
     let pid = steady.pid();
+    // A lap ends with the next region, so the last one goes on.
+    let laps: Vec<_> =
+        report.laps.iter().map(|(site, laps)| (site.tid, site.is_divided, laps.count)).collect();
+    assert_eq!(laps, [(pid, false, 1), (pid, true, 4)]);
+    assert!(report.laps.values().all(|laps| laps.total_ns > 0));
     let mut numbers: Vec<_> = report.threads.iter().map(|thread| thread.number).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, [0, 1]);

@@ -116,7 +116,7 @@ fn shares_that_only_cost_are_withdrawn_and_equal_again() {
     assert!(said.contains("shares of loops: withdrawn: no gain was shown, "), "{said}");
     let summary: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     let shares = &summary["shares"];
-    assert_eq!((&shares["has_effect"], &shares["gain"]["by"]), (&true.into(), &"loops".into()));
+    assert_eq!((&shares["has_effect"], &shares["gain"]["by"]), (&true.into(), &"regions".into()));
     assert!(shares["gain"]["windows"].as_u64() > Some(0), "{shares}");
     assert!(shares["loops_divided"].as_u64() > Some(0), "{shares}");
 }

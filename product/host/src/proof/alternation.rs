@@ -11,6 +11,7 @@
 
 use evenkeel_capability::Snapshot;
 
+use super::laps::Laps;
 use super::sequence::Sequence;
 use super::stage::{Progress, Stage};
 use super::window::{Pace, Window};
@@ -20,6 +21,10 @@ pub(super) const WINDOW_NS: u64 = 100_000_000;
 /// ... but for the first windows of a trial: until the sequential test has so many pairs.
 const SHORT_WINDOW_NS: u64 = 40_000_000;
 const SHORT_PAIRS: u32 = 5;
+/// What seems to gain after this many pairs is in force for so much longer than not, while it stays on
+/// trial.
+const SEEMING_PAIRS: u32 = 3;
+const SEEMING_STRETCH: u64 = 4;
 /// Between two windows without, once a gain is shown: at first, and at most. So that is how much of the
 /// gain the proof costs: 5 %, and soon 0.5 %.
 const FIRST_STRETCH_NS: u64 = 20 * WINDOW_NS;
@@ -31,8 +36,8 @@ const SUSPICIOUS_WINDOWS: u32 = 3;
 const SUSPICION_NS: u64 = 20_000_000_000;
 /// Where no pace was told, nothing is tried for this time.
 const UNVERIFIED_NS: u64 = 2_000_000_000;
-/// Share of a new window in the usual pace: 1/8.
-const USUAL_SHARE: f64 = 8.0;
+/// Share of the windows before in the usual pace, with each new one.
+const USUAL_SHARE: f64 = 7.0 / 8.0;
 
 /// The windows of one lever.
 #[derive(Debug, Clone, Default)]
@@ -49,9 +54,12 @@ pub(super) struct Alternation {
     /// Time with the lever since the last window without.
     stretch_ns: u64,
     next_stretch_ns: u64,
+    /// On trial for longer, because it seems to gain.
+    seems_to_gain: bool,
     /// Pairs since the gain was shown.
     recent: Sequence,
-    usual_pace: Option<(Pace, f64)>,
+    /// The pace that the program usually has with the lever.
+    usual: Option<Window>,
     slow_windows: u32,
     suspects_from_ns: u64,
     /// Nothing that was seen tells the pace.
@@ -64,10 +72,9 @@ pub(super) struct Alternation {
 }
 
 impl Alternation {
-    /// Takes in the interval that ended, with the loops that the program has begun in it, where these
-    /// are counted.
-    pub(super) fn add(&mut self, snapshot: &Snapshot, loops: Option<f64>) {
-        self.window.add(snapshot, loops);
+    /// Takes in the interval that ended, with the laps that ended in it, where these are counted.
+    pub(super) fn add(&mut self, snapshot: &Snapshot, laps: Option<&Laps>) {
+        self.window.add(snapshot, laps);
         if self.is_on {
             self.on_ns += snapshot.interval_ns;
             self.stretch_ns += snapshot.interval_ns;
@@ -79,7 +86,7 @@ impl Alternation {
     /// What was measured took waiting for work: windows before mean nothing.
     pub(super) fn begin_anew(&mut self) {
         (self.sequence, self.recent) = (Sequence::default(), Sequence::default());
-        (self.window, self.first, self.usual_pace) = (Window::default(), None, None);
+        (self.window, self.first, self.usual) = (Window::default(), None, None);
     }
 
     /// The lever is not wanted now.
@@ -119,7 +126,7 @@ impl Alternation {
         self.set_on(true);
         if self.window.elapsed_ns >= self.window_ns() {
             let window = std::mem::take(&mut self.window);
-            let is_told = window.pace_with(&window).is_some();
+            let is_told = window.ratio_to(&window).is_some();
             self.is_unverified = !is_told || now_ns < self.unverified_until_ns;
         }
         self.is_unverified
@@ -167,8 +174,12 @@ impl Alternation {
 
     /// How long the window lasts that runs now.
     fn window_ns(&self) -> u64 {
-        let is_first = self.progress.stage == Stage::Trial && self.sequence.samples() < SHORT_PAIRS;
-        self.least_ns.max(if is_first { SHORT_WINDOW_NS } else { WINDOW_NS })
+        let (pairs, is_trial) = (self.sequence.samples(), self.progress.stage == Stage::Trial);
+        let is_short = is_trial && pairs < SHORT_PAIRS;
+        let is_stretched = is_trial && pairs >= SEEMING_PAIRS && self.is_on && self.seems_to_gain;
+        let window_ns = if is_short { SHORT_WINDOW_NS } else { WINDOW_NS };
+        let stretch = if is_stretched { SEEMING_STRETCH } else { 1 };
+        self.least_ns.max(window_ns) * stretch
     }
 
     /// Share of the time that windows without took, in percent.
@@ -179,16 +190,16 @@ impl Alternation {
 
     /// Takes a pair of windows.
     fn compare(&mut self, is_on: bool, one: &Window, other: &Window) {
-        let pace = one.pace_with(other);
-        self.is_unverified = pace.is_none();
-        let Some(pace) = pace else { return };
+        let (on, off) = if is_on { (one, other) } else { (other, one) };
+        let told = on.ratio_to(off);
+        self.is_unverified = told.is_none();
+        let Some((pace, ratio)) = told else { return };
         if self.pace != Some(pace) {
             // Samples of two kinds do not belong together.
             (self.sequence, self.recent) = (Sequence::default(), Sequence::default());
             self.pace = Some(pace);
         }
-        let (on, off) = if is_on { (one, other) } else { (other, one) };
-        let sample = (on.pace(pace) / off.pace(pace)).ln();
+        let sample = ratio.ln();
         self.sequence.add(sample);
         self.recent.add(sample);
     }
@@ -207,14 +218,14 @@ impl Alternation {
         };
         self.progress.pass(first.elapsed_ns + window.elapsed_ns);
         self.compare(was_on, &first, &window);
-        let seems_to_gain = seeming.is_some_and(|least| self.sequence.mean() >= least);
-        match self.progress.decide(self.sequence.interval(), seems_to_gain) {
+        self.seems_to_gain = seeming.is_some_and(|least| self.sequence.mean() >= least);
+        match self.progress.decide(self.sequence.interval(), self.seems_to_gain) {
             Some(true) => {
                 self.progress.gain();
                 self.is_on = true;
                 (self.stretch_ns, self.next_stretch_ns) = (0, FIRST_STRETCH_NS);
                 self.recent = Sequence::default();
-                (self.usual_pace, self.slow_windows) = (None, 0);
+                (self.usual, self.slow_windows) = (None, 0);
             }
             Some(false) => self.withdraw(now_ns, snapshot),
             // The next pair begins as this one ended.
@@ -250,14 +261,11 @@ impl Alternation {
 
     /// Whether the program has become slower than it was with the lever.
     fn is_suspicious(&mut self, now_ns: u64, window: &Window) -> bool {
-        let Some(pace) = window.pace_with(window) else { return false };
-        let value = window.pace(pace);
-        let usual = match self.usual_pace {
-            Some((kind, usual)) if kind == pace => usual,
-            _ => value,
-        };
-        self.usual_pace = Some((pace, usual + (value - usual) / USUAL_SHARE));
-        let is_slow = value < usual * (1.0 - SUSPICIOUS_SHARE);
+        let usual = self.usual.get_or_insert_with(|| window.clone());
+        let told = window.ratio_to(usual);
+        usual.follow(window, USUAL_SHARE);
+        let Some((_, ratio)) = told else { return false };
+        let is_slow = ratio < 1.0 - SUSPICIOUS_SHARE;
         self.slow_windows = if is_slow { self.slow_windows + 1 } else { 0 };
         self.slow_windows >= SUSPICIOUS_WINDOWS && now_ns >= self.suspects_from_ns
     }

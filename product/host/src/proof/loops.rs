@@ -1,26 +1,30 @@
 //! The proof of shares of loops: windows with shares by capability and with equal ones
 //! (`alternation.rs`).
 //!
-//! The pace is the number of loops that the program begins a second: the preloaded library counts them
-//! all, whatever the weights are, and whether or not barriers and spinning are seen. While shares are
-//! tried or have shown a gain, threads stay where they are, in windows of both kinds: so that these
-//! differ in nothing else, and because a weight is that of the CPU under a thread.
+//! What is measured is the time from each parallel region to the next one, which the preloaded library
+//! takes whatever the weights are, and whether or not barriers and spinning are seen. A region is
+//! compared with itself (`laps.rs`): regions differ much in length, and a window has few of them, so
+//! their number in it says more about its ends than about the lever. While shares are tried or have
+//! shown a gain, threads stay where they are, in windows of both kinds: so that these differ in nothing
+//! else, and because a weight is that of the CPU under a thread.
 //!
-//! Where loops are so long that a window has less than four, nothing can be measured, and shares stay
+//! Where regions are so long that a window has less than two, nothing can be measured, and shares stay
 //! equal. There, moving threads helps, and is proved by other means.
 
 use evenkeel_capability::{Pin, Plan, Reason, Snapshot};
 
 use super::alternation::{Alternation, WINDOW_NS};
 use super::gain::Gain;
+use super::laps::Laps;
 use super::stage::Stage;
-use super::window::MIN_LOOPS;
+use super::window::MIN_LAPS;
 
-/// A window lasts so many loops, if they are not too long for that ...
-const WINDOW_LOOPS: f64 = 16.0;
+/// A window lasts so many laps, if they are not too long for that; twice as many each time that two
+/// windows had too few regions in common ...
+const WINDOW_LAPS: f64 = 8.0;
 /// ... and this long at most: so two pairs of windows fit into a trial.
 const LONGEST_WINDOW_NS: u64 = 450_000_000;
-/// The length of a loop is measured over this time.
+/// The length of a lap is measured over this time.
 const RECENT_NS: u64 = 1_000_000_000;
 /// A mean of the samples from which shares seem to gain.
 const SEEMING_GAIN: f64 = 0.02;
@@ -30,10 +34,10 @@ const LEAST_INTERVAL_NS: u64 = 20_000_000;
 const LONGEST_INTERVAL_NS: u64 = 500_000_000;
 
 /// What the library counted in an interval.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Loops {
-    /// Loops that the program began: each counts once, however many threads have a part in it.
-    pub begun: f64,
+    /// Laps that ended, of regions with the kind of shares that was in force.
+    pub laps: Laps,
     /// Weights differ, and the library divides loops by them.
     pub is_wanted: bool,
     /// Difference between what the best and the worst CPU give to a thread.
@@ -53,15 +57,29 @@ pub(crate) enum Standing {
 }
 
 /// Measures what shares gain in one program.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct LoopsProof {
     now_ns: u64,
     windows: Alternation,
-    /// Loops of about the last second, and their time.
+    /// Laps of about the last second, and their time.
     recent: (f64, u64),
+    window_laps: f64,
     was_used: bool,
-    /// Shares were wanted, and loops were too long to measure them.
+    /// Shares were wanted, and regions were too long to measure them.
     was_too_long: bool,
+}
+
+impl Default for LoopsProof {
+    fn default() -> Self {
+        Self {
+            now_ns: 0,
+            windows: Alternation::default(),
+            recent: (0.0, 0),
+            window_laps: WINDOW_LAPS,
+            was_used: false,
+            was_too_long: false,
+        }
+    }
 }
 
 impl LoopsProof {
@@ -75,8 +93,8 @@ impl LoopsProof {
         pins: Vec<Pin>,
     ) -> Standing {
         self.now_ns = self.now_ns.saturating_add(snapshot.interval_ns);
-        self.windows.add(snapshot, Some(loops.begun));
-        let is_long = self.note_length(snapshot, loops.begun);
+        self.windows.add(snapshot, Some(&loops.laps));
+        let is_long = self.note_length(snapshot, loops.laps.count());
         if !loops.is_wanted || is_long {
             self.was_too_long |= loops.is_wanted;
             self.windows.rest();
@@ -88,6 +106,9 @@ impl LoopsProof {
             self.windows.begin(snapshot, false);
         } else {
             self.windows.go_on(self.now_ns, snapshot, Some(SEEMING_GAIN));
+            if std::mem::take(&mut self.windows.is_unverified) {
+                self.window_laps *= 2.0;
+            }
         }
         if matches!(self.windows.progress.stage, Stage::Withdrawn { .. }) {
             plan.reasons.push(self.withdrawn());
@@ -115,24 +136,25 @@ impl LoopsProof {
         let mut gain = Gain::of(&progress.stage, sequence, *pace, 1.0, self.was_used);
         gain.off_pct = self.windows.off_pct();
         if !self.was_used && self.was_too_long {
-            gain.why = Some("its loops are too long to measure what shares gain".to_owned());
+            gain.why =
+                Some("its parallel regions are too long to measure what shares gain".to_owned());
         }
         gain
     }
 
-    /// Takes in how many loops were begun. Returns whether they are too long to be measured.
-    fn note_length(&mut self, snapshot: &Snapshot, begun: f64) -> bool {
-        let (loops, time_ns) = &mut self.recent;
-        *loops += begun;
+    /// Takes in how many laps ended. Returns whether they are too long to be measured.
+    fn note_length(&mut self, snapshot: &Snapshot, ended: f64) -> bool {
+        let (laps, time_ns) = &mut self.recent;
+        *laps += ended;
         *time_ns = time_ns.saturating_add(snapshot.interval_ns);
-        let mean_ns = if *loops > 0.0 { *time_ns as f64 / *loops } else { f64::INFINITY };
+        let mean_ns = if *laps > 0.0 { *time_ns as f64 / *laps } else { f64::INFINITY };
         if *time_ns > RECENT_NS {
             let kept = RECENT_NS as f64 / 2.0 / *time_ns as f64;
-            (*loops, *time_ns) = (*loops * kept, RECENT_NS / 2);
+            (*laps, *time_ns) = (*laps * kept, RECENT_NS / 2);
         }
         // As a float, it may be infinite; as an integer it is in range.
-        self.windows.least_ns = (mean_ns * WINDOW_LOOPS).min(LONGEST_WINDOW_NS as f64) as u64;
-        mean_ns * MIN_LOOPS > LONGEST_WINDOW_NS as f64
+        self.windows.least_ns = (mean_ns * self.window_laps).min(LONGEST_WINDOW_NS as f64) as u64;
+        mean_ns * MIN_LAPS > LONGEST_WINDOW_NS as f64
     }
 
     fn withdrawn(&self) -> Reason {
@@ -155,17 +177,20 @@ mod tests {
     const MS: u64 = 1_000_000;
     const STEP_NS: u64 = 50 * MS;
 
-    /// A program with a loop for each of so many milliseconds, which shares make `with` times as fast.
+    /// Lengths of the regions of a step, against the mean length of a lap.
+    const STEP: [f64; 4] = [0.2, 0.2, 0.6, 3.0];
+
+    /// A program with a region for each of so many milliseconds, which shares make `with` times as fast.
     struct Program {
         proof: LoopsProof,
         dice: Dice,
         with: f64,
         noise: f64,
-        loop_ms: f64,
+        lap_ms: f64,
         percents: [u64; 2],
         is_wanted: bool,
-        /// Loops begun so far, with the fraction of the one that runs.
-        loops: f64,
+        /// The region that runs, since when, how much of it is left (ms without shares), and its shares.
+        region: (usize, f64, f64, Standing),
         standing: Standing,
         interval_ns: u64,
         now_ns: u64,
@@ -180,10 +205,10 @@ mod tests {
                 dice: Dice(seed),
                 with,
                 noise: 0.03,
-                loop_ms: 2.0,
+                lap_ms: 2.0,
                 percents: [60, 100],
                 is_wanted: true,
-                loops: 0.0,
+                region: (0, 0.0, 0.4, Standing::Free),
                 standing: Standing::Free,
                 interval_ns: STEP_NS,
                 now_ns: 0,
@@ -219,13 +244,8 @@ mod tests {
             self.shared_ns += if is_shared { interval_ns } else { 0 };
             let noise = self.noise * (STEP_NS as f64 / interval_ns as f64).sqrt();
             let pace = if is_shared { self.with } else { 1.0 } * (1.0 + noise * self.dice.normal());
-            let before = self.loops;
-            self.loops += interval_ns as f64 / 1e6 / self.loop_ms * pace.max(0.01);
-            let loops = Loops {
-                begun: self.loops.floor() - before.floor(),
-                is_wanted: self.is_wanted,
-                spread_ppm: 400_000,
-            };
+            let laps = self.run_regions(interval_ns, pace.max(0.01));
+            let loops = Loops { laps, is_wanted: self.is_wanted, spread_ppm: 400_000 };
             let task = TaskId { tid: 7, start: 1 };
             let reason = Reason::Behind { lag_ns: 20 * MS, from_ppm: 600_000, to_ppm: 1_000_000 };
             let mut plan = Plan {
@@ -241,6 +261,28 @@ mod tests {
             self.plan = Some(plan);
         }
 
+        /// The laps that end in the interval, of the kind that is in force.
+        fn run_regions(&mut self, interval_ns: u64, pace: f64) -> Laps {
+            let mut laps = Laps::default();
+            let mut left_ms = interval_ns as f64 / 1e6;
+            let (mut region, mut begun_ms, mut rest_ms, mut shares) = self.region;
+            while left_ms > 0.0 {
+                let run_ms = left_ms.min(rest_ms / pace);
+                (left_ms, begun_ms, rest_ms) =
+                    (left_ms - run_ms, begun_ms + run_ms, rest_ms - run_ms * pace);
+                if rest_ms < 1e-9 {
+                    let is_shared = |standing| standing == Standing::Shared;
+                    if is_shared(shares) == is_shared(self.standing) {
+                        laps.add((7, region as u64 + 1), 1.0, begun_ms * 1e6);
+                    }
+                    region = (region + 1) % STEP.len();
+                    (begun_ms, rest_ms, shares) = (0.0, STEP[region] * self.lap_ms, self.standing);
+                }
+            }
+            self.region = (region, begun_ms, rest_ms, shares);
+            laps
+        }
+
         fn run(&mut self, ms: u64) -> Gain {
             let end_ns = self.now_ns + ms * MS;
             while self.now_ns < end_ns {
@@ -251,17 +293,32 @@ mod tests {
     }
 
     #[test]
-    fn a_gain_is_shown_by_the_loops_begun() {
-        for (with, loop_ms) in [(1.3, 2.0), (1.1, 2.0), (1.3, 8.0)] {
-            let mut program = Program { loop_ms, ..Program::new(7, with) };
+    fn a_gain_is_shown_by_the_time_from_region_to_region() {
+        for (with, lap_ms) in [(1.3, 2.0), (1.1, 2.0), (1.3, 8.0), (1.3, 40.0)] {
+            let mut program = Program { lap_ms, ..Program::new(7, with) };
             let gain = program.run(4_000);
-            assert_eq!((gain.proven, gain.by), (Proven::Gains, Some(Pace::Loops)), "{gain:?}");
+            assert_eq!((gain.proven, gain.by), (Proven::Gains, Some(Pace::Regions)), "{gain:?}");
             let gain = program.run(60_000);
             let ratio = gain.ratio.unwrap();
             assert!((ratio / with - 1.0).abs() < 0.05, "{with}: {gain:?}");
             assert!(gain.low.unwrap() < with && with < gain.high.unwrap(), "{gain:?}");
             assert!(gain.off_pct < 6.0, "{gain:?}");
         }
+    }
+
+    #[test]
+    fn what_seems_to_gain_has_shares_for_most_of_a_long_trial() {
+        // So much noise that many of the programs show nothing in this time.
+        let mut on_trial = 0;
+        for seed in 0..100 {
+            let mut program = Program { noise: 0.4, ..Program::new(seed, 1.3) };
+            let gain = program.run(4_000);
+            if gain.proven == Proven::Measuring {
+                on_trial += 1;
+                assert!(program.shared_ns > 2_600 * MS, "{seed}: {} {gain:?}", program.shared_ns);
+            }
+        }
+        assert!(on_trial >= 10, "{on_trial}");
     }
 
     #[test]
@@ -314,7 +371,8 @@ mod tests {
         let gain = program.run(5_000);
         assert_eq!((gain.proven, gain.why, program.shared_ns), (Proven::Nothing, None, 0));
         assert_eq!(program.plan.unwrap().moves.len(), 1);
-        let mut program = Program { loop_ms: 400.0, ..Program::new(1, 1.3) };
+        let region = (0, 0.0, 400.0, Standing::Free);
+        let mut program = Program { lap_ms: 2_000.0, region, ..Program::new(1, 1.3) };
         let gain = program.run(20_000);
         assert_eq!((gain.proven, program.shared_ns), (Proven::Nothing, 0));
         assert!(gain.why.unwrap().contains("too long"));

@@ -4,10 +4,10 @@
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
-use super::{FILE_NAME, MAGIC, PAGE_BYTES, Page, Row};
+use super::{FILE_NAME, Lap, Laps, MAGIC, PAGE_BYTES, Page, Row};
 use crate::environment::parse_address;
 
 /// A heartbeat that is further ahead than this comes from another clock.
@@ -146,22 +146,68 @@ impl Weights<'_> {
     }
 }
 
-/// Claims a row for this thread; nothing where all are taken.
-pub fn claim_row(page: &Page, tid: u32, pid: u32) -> Option<&Row> {
-    let free = |row: &&Row| {
-        row.tid.load(Relaxed) == 0 && row.tid.compare_exchange(0, tid, SeqCst, Relaxed).is_ok()
-    };
-    let row = page.rows.iter().find(free)?;
-    row.pid.store(pid, Relaxed);
-    Some(row)
+/// A thread's place in the page.
+#[derive(Clone, Copy)]
+pub struct Slot<'page> {
+    /// Its row.
+    pub row: &'page Row,
+    /// Its laps.
+    pub laps: &'page Laps,
 }
 
-/// Gives a row back at the end of its thread; what it counted is kept.
-pub fn release_row(page: &Page, row: &Row) {
+/// Claims a slot for this thread; nothing where all are taken.
+pub fn claim_slot(page: &Page, tid: u32, pid: u32) -> Option<Slot<'_>> {
+    let free = |slot: &Slot<'_>| {
+        let field = &slot.row.tid;
+        field.load(Relaxed) == 0 && field.compare_exchange(0, tid, SeqCst, Relaxed).is_ok()
+    };
+    let slot = page.slots().find(free)?;
+    slot.row.pid.store(pid, Relaxed);
+    Some(slot)
+}
+
+/// Gives a slot back at the end of its thread; what its row counted is kept.
+pub fn release_slot(page: &Page, slot: Slot<'_>) {
+    let row = slot.row;
     page.past_loops_divided.fetch_add(row.loops_divided.swap(0, Relaxed), Relaxed);
     page.past_loops_left.fetch_add(row.loops_left.swap(0, Relaxed), Relaxed);
     page.past_regions.fetch_add(row.regions.swap(0, Relaxed), Relaxed);
+    slot.laps.clear();
     row.clear();
+}
+
+impl Page {
+    /// All slots, free or not.
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot<'_>> {
+        self.rows.iter().zip(&self.laps).map(|(row, laps)| Slot { row, laps })
+    }
+}
+
+impl Laps {
+    /// This thread has ended a lap that began at this place, and took `ns`. Not counted where too many
+    /// other places are known.
+    pub fn add(&self, site: u64, is_divided: bool, ns: u64) {
+        let laps = if is_divided { &self.divided } else { &self.equal };
+        // 0 stands for a free one.
+        let site = site.max(1);
+        let is_its = |lap: &&Lap| [0, site].contains(&lap.site.load(Relaxed));
+        let Some(lap) = laps.iter().find(is_its) else { return };
+        lap.site.store(site, Relaxed);
+        lap.total_ns.store(lap.total_ns.load(Relaxed).wrapping_add(ns), Relaxed);
+        // The balancer reads the count first: it never counts a lap without its time.
+        lap.count.store(lap.count.load(Relaxed).wrapping_add(1), Release);
+    }
+
+    fn clear(&self) {
+        for lap in self.equal.iter().chain(&self.divided) {
+            // A page of the file that was never touched stays so.
+            if lap.site.load(Relaxed) != 0 {
+                for field in [&lap.count, &lap.total_ns, &lap.site] {
+                    field.store(0, Relaxed);
+                }
+            }
+        }
+    }
 }
 
 impl Row {

@@ -2,6 +2,7 @@
 //! reads was written by programs that may be faulty or hostile: plain numbers, never an index or a
 //! length.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::mem::size_of;
@@ -13,8 +14,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::library::{map_sealed, now_ns, release_row};
-use super::{FILE_NAME, MAGIC, PAGE_BYTES, Page, Row, flag};
+use super::library::{Slot, map_sealed, now_ns, release_slot};
+use super::{FILE_NAME, Lap, MAGIC, PAGE_BYTES, Page, Row, flag};
 use crate::environment::page_address;
 use crate::partition::MAX_WEIGHT;
 
@@ -46,7 +47,29 @@ pub struct Report {
     pub loops_divided: u64,
     /// Parts of loops of an eligible kind that were left to the runtime.
     pub loops_left: u64,
+    /// The laps of threads that fork teams, so far. A thread that ends takes its laps with it.
+    pub laps: BTreeMap<Site, SiteLaps>,
     flags: u32,
+}
+
+/// A place in a program where a thread forks regions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Site {
+    /// The thread.
+    pub tid: u32,
+    /// The address of the code. Only a name.
+    pub code: u64,
+    /// The loops of these regions were divided by weights that differ.
+    pub is_divided: bool,
+}
+
+/// Laps that began at one place; see [`super::Laps`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SiteLaps {
+    /// How many.
+    pub count: u64,
+    /// How long all of them took, in ns.
+    pub total_ns: u64,
 }
 
 /// A thread of a team.
@@ -165,11 +188,15 @@ impl PageOwner {
             flags: self.page.flags.load(Relaxed),
             ..Report::default()
         };
-        for row in self.page.rows.iter().filter(|row| row.tid.load(Acquire) != 0) {
+        for slot in self.page.slots().filter(|slot| slot.row.tid.load(Acquire) != 0) {
+            let row = slot.row;
             let thread = ThreadReport::of(row);
             report.regions = report.regions.saturating_add(row.regions.load(Relaxed));
             report.loops_divided = report.loops_divided.saturating_add(thread.loops_divided);
             report.loops_left = report.loops_left.saturating_add(row.loops_left.load(Relaxed));
+            if row.regions.load(Relaxed) != 0 {
+                report.add_laps(&thread, slot);
+            }
             if thread.team_size != 0 {
                 report.threads.push(thread);
             }
@@ -179,9 +206,9 @@ impl PageOwner {
 
     /// Frees the rows of threads that were killed, so that others find room. What they counted stays.
     pub fn forget_dead(&mut self, is_alive: impl Fn(u32) -> bool) {
-        let taken = self.page.rows.iter().map(|row| (row, row.tid.load(SeqCst)));
+        let taken = self.page.slots().map(|slot| (slot, slot.row.tid.load(SeqCst)));
         let dead = taken.filter(|(_, tid)| *tid != 0 && !is_alive(*tid));
-        dead.for_each(|(row, _)| release_row(self.page, row));
+        dead.for_each(|(slot, _)| release_slot(self.page, slot));
     }
 }
 
@@ -190,6 +217,14 @@ impl Drop for PageOwner {
         self.page.heartbeat_ns.store(0, Relaxed);
         // SAFETY: the mapping was made by `create`, and no reference to it outlives this value.
         unsafe { libc::munmap(std::ptr::from_ref(self.page).cast_mut().cast(), PAGE_BYTES) };
+    }
+}
+
+impl Lap {
+    fn read(&self) -> (u64, SiteLaps) {
+        let count = self.count.load(Acquire);
+        let laps = SiteLaps { count, total_ns: self.total_ns.load(Relaxed) };
+        (self.site.load(Relaxed), laps)
     }
 }
 
@@ -207,6 +242,14 @@ impl ThreadReport {
 }
 
 impl Report {
+    fn add_laps(&mut self, thread: &ThreadReport, slot: Slot<'_>) {
+        for (is_divided, laps) in [(false, &slot.laps.equal), (true, &slot.laps.divided)] {
+            let known = laps.iter().map(Lap::read).take_while(|(code, _)| *code != 0);
+            let site = |code| Site { tid: thread.tid, code, is_divided };
+            self.laps.extend(known.map(|(code, laps)| (site(code), laps)));
+        }
+    }
+
     /// What the library does for the programs.
     pub fn effect(&self) -> Effect {
         let has = |flag: u32| self.flags & flag != 0;
@@ -262,7 +305,7 @@ impl std::fmt::Display for Effect {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::{attach, claim_row};
+    use crate::page::{MAX_SITES, attach, claim_slot};
     use std::ffi::CString;
 
     fn create() -> PageOwner {
@@ -357,25 +400,58 @@ mod tests {
         assert_eq!(owner.read().effect(), Effect::NoToolInterface);
         page.set_flag(flag::TOOL);
         assert_eq!(owner.read().effect(), Effect::Equal);
-        let rows = [11, 12].map(|tid| claim_row(page, tid, 11).unwrap());
-        for (number, row) in rows.into_iter().enumerate() {
+        let slots = [11, 12].map(|tid| claim_slot(page, tid, 11).unwrap());
+        for (number, slot) in slots.into_iter().enumerate() {
+            let row = slot.row;
             row.primary_tid.store(11, Relaxed);
             row.number.store(number as u32, Relaxed);
             row.team_size.store(2, Relaxed);
             row.loops_divided.store(5, Relaxed);
         }
-        rows[0].regions.store(3, Relaxed);
+        slots[0].row.regions.store(3, Relaxed);
         let report = owner.read();
         assert_eq!(report.effect(), Effect::Divides);
         assert_eq!((report.regions, report.loops_divided), (3, 10));
         let members: Vec<_> =
             report.threads.iter().map(|it| (it.tid, it.primary_tid, it.number)).collect();
         assert_eq!(members, [(11, 11, 0), (12, 11, 1)]);
-        release_row(page, rows[0]);
+        release_slot(page, slots[0]);
         owner.forget_dead(|tid| tid != 12);
         let report = owner.read();
         assert_eq!((report.threads.len(), report.regions, report.loops_divided), (0, 3, 10));
-        assert!(claim_row(page, 13, 13).is_some());
+        assert!(claim_slot(page, 13, 13).is_some());
+    }
+
+    #[test]
+    fn laps_are_told_by_place_and_division_and_end_with_their_thread() {
+        let mut owner = create();
+        let page = attached(&owner);
+        let slot = claim_slot(page, 11, 11).unwrap();
+        slot.row.regions.store(1, Relaxed);
+        for (code, is_divided, ns) in [(7, false, 30), (7, true, 20), (9, false, 5), (7, true, 24)]
+        {
+            slot.laps.add(code, is_divided, ns);
+        }
+        let site = |code, is_divided| Site { tid: 11, code, is_divided };
+        let laps = |count, total_ns| SiteLaps { count, total_ns };
+        let expected = [
+            (site(7, false), laps(1, 30)),
+            (site(7, true), laps(2, 44)),
+            (site(9, false), laps(1, 5)),
+        ];
+        assert_eq!(owner.read().laps, BTreeMap::from(expected));
+        // Places for which there is no room are not timed, and take nothing from the others.
+        for code in 100..200 {
+            slot.laps.add(code, false, 1);
+        }
+        slot.laps.add(7, false, 30);
+        let report = owner.read();
+        assert_eq!(report.laps.len(), MAX_SITES + 1);
+        assert_eq!(report.laps[&site(7, false)], laps(2, 60));
+        owner.forget_dead(|_| false);
+        let slot = claim_slot(page, 12, 12).unwrap();
+        slot.row.regions.store(1, Relaxed);
+        assert_eq!(owner.read().laps, BTreeMap::new());
     }
 
     #[test]
@@ -383,9 +459,9 @@ mod tests {
         let owner = create();
         let page = attached(&owner);
         for tid in 1..=super::super::MAX_ROWS {
-            assert!(claim_row(page, tid as u32, 1).is_some());
+            assert!(claim_slot(page, tid as u32, 1).is_some());
         }
-        assert!(claim_row(page, 1, 1).is_none());
+        assert!(claim_slot(page, 1, 1).is_none());
         assert_eq!(owner.read().threads.len(), 0);
     }
 }
