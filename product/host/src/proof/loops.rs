@@ -13,7 +13,7 @@
 
 use evenkeel_capability::{Pin, Plan, Reason, Snapshot};
 
-use super::alternation::{Alternation, WINDOW_NS};
+use super::alternation::Alternation;
 use super::gain::Gain;
 use super::laps::Laps;
 use super::stage::Stage;
@@ -30,7 +30,9 @@ const RECENT_NS: u64 = 1_000_000_000;
 const SEEMING_GAIN: f64 = 0.02;
 /// A window is not cut shorter than this.
 const LEAST_INTERVAL_NS: u64 = 20_000_000;
-/// Between two looks while a gain is shown, at most.
+/// Between two looks while a gain is shown: threads stay, and weights follow the CPUs of the last second,
+/// so more looks would only cost.
+const SHORTEST_INTERVAL_NS: u64 = 250_000_000;
 const LONGEST_INTERVAL_NS: u64 = 500_000_000;
 
 /// What the library counted in an interval.
@@ -118,7 +120,7 @@ impl LoopsProof {
         plan.moves.clear();
         plan.pins = pins;
         plan.interval_ns = match left_ns {
-            u64::MAX => plan.interval_ns.clamp(WINDOW_NS, LONGEST_INTERVAL_NS),
+            u64::MAX => plan.interval_ns.clamp(SHORTEST_INTERVAL_NS, LONGEST_INTERVAL_NS),
             left_ns => left_ns.max(LEAST_INTERVAL_NS),
         };
         let (standing, reason) = if is_on {
