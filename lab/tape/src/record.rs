@@ -6,12 +6,11 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
+use evenkeel_control::{END_SIGNALS, watch_signals};
 use evenkeel_keel::{Exit, LoadError, Options, Scheduler, ShieldError};
 use evenkeel_machine::Machine;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::recorder::{Recorder, RecorderError};
 
@@ -52,7 +51,7 @@ pub fn record(
         return Err(RecordError::IasAuto);
     }
     options.shield.check(machine)?;
-    let signals = watch_signals()?;
+    let signals = watch_signals(&END_SIGNALS)?;
     let mut scheduler = Scheduler::load(machine, options)?;
     let recorder = Recorder::attach(&scheduler, machine, options)?;
     scheduler.attach()?;
@@ -74,12 +73,4 @@ pub fn record(
     scheduler.detach();
     recorder.write_tape(path)?;
     Ok(None)
-}
-
-fn watch_signals() -> Result<SignalFd, Errno> {
-    let mut watched = SigSet::empty();
-    watched.add(Signal::SIGTERM);
-    watched.add(Signal::SIGINT);
-    watched.thread_block()?;
-    SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }

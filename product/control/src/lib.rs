@@ -10,6 +10,7 @@
 //! | `server` | the service's end: everything that clients can fill is bounded |
 //! | `shares` | what each user may take of a service: connections, unread answers, time |
 //! | `client` | the client's end: sends a request and waits for the answer |
+//! | `signals` | the signals that tell a service to end |
 //! | `program` | programs by name, and the processes that run one |
 //! | `ias` | paper 003's two calls, for programs that ask a running keel |
 
@@ -19,6 +20,7 @@ mod message;
 mod program;
 mod server;
 mod shares;
+mod signals;
 
 pub use client::{AskError, ask, ask_within};
 pub use ias::{Ias, KEEL_SOCKET, aggregation_request, allocation_request};
@@ -26,3 +28,4 @@ pub use message::{Answer, Request};
 pub use program::{Instance, Program, instances};
 pub use server::{BindError, Peer, Server};
 pub use shares::Share;
+pub use signals::{END_SIGNALS, watch_signals};

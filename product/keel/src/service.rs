@@ -6,12 +6,11 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use evenkeel_control::{Answer, BindError, Peer, Request, Server};
+use evenkeel_control::{Answer, BindError, END_SIGNALS, Peer, Request, Server, watch_signals};
 use evenkeel_machine::Machine;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signalfd::SignalFd;
 use serde_json::{Value, json};
 
 use crate::capability::{Capabilities, Watch};
@@ -82,7 +81,7 @@ pub struct Service<'a> {
 /// # Errors
 /// All of [`ServiceError`]: the keel could not be started, or not again after hotplug.
 pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
-    let signals = watch_signals()?;
+    let signals = watch_signals(&END_SIGNALS)?;
     let mut server = Server::bind(&service.socket)?;
     let mut state = State {
         options: service.options.clone(),
@@ -383,14 +382,6 @@ impl State {
 /// else.
 pub fn argument_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-fn watch_signals() -> Result<SignalFd, Errno> {
-    let mut watched = SigSet::empty();
-    watched.add(Signal::SIGTERM);
-    watched.add(Signal::SIGINT);
-    watched.thread_block()?;
-    SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }
 
 /// Notifies systemd; does nothing where systemd did not start this process.

@@ -4,11 +4,10 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use evenkeel_control::{Answer, Peer, Request, Server};
+use evenkeel_control::{Answer, END_SIGNALS, Peer, Request, Server, watch_signals};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signalfd::SignalFd;
 
 /// How often it is looked what has changed.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
@@ -18,12 +17,7 @@ pub(crate) struct Signals(SignalFd);
 
 impl Signals {
     pub(crate) fn watch() -> Result<Self, Errno> {
-        let mut watched = SigSet::empty();
-        watched.add(Signal::SIGTERM);
-        watched.add(Signal::SIGINT);
-        watched.thread_block()?;
-        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-        SignalFd::with_flags(&watched, flags).map(Self)
+        watch_signals(&END_SIGNALS).map(Self)
     }
 }
 

@@ -25,15 +25,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenkeel_control::{BindError, Server};
+use evenkeel_control::{BindError, Server, watch_signals};
 use evenkeel_journal::{
     Session, SessionOptions, SupervisedSession, SupervisorCommand, undo_earlier,
 };
 use evenkeel_machine::Machine;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::Signal;
+use nix::sys::signalfd::SignalFd;
 
 use crate::balancer::{Balancer, BalancerError};
 use crate::clock::monotonic_ns;
@@ -108,7 +108,7 @@ pub fn socket_path(dir: &Path) -> PathBuf {
 /// [`DaemonError`]: it cannot start. Programs that cannot be moved are no error: they are observed, and
 /// the log says why.
 pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
-    let signals = watch_signals()?;
+    let signals = watch_signals(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])?;
     let is_for_job = daemon.socket != socket_path(&daemon.dir);
     let mut server = Server::bind(&daemon.socket)?;
     if let Err(why) = ask_for_short_slices() {
@@ -176,15 +176,6 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
         }
         programs.balancer().observer().open_due_window();
     }
-}
-
-fn watch_signals() -> Result<SignalFd, Errno> {
-    let mut watched = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        watched.add(signal);
-    }
-    watched.thread_block()?;
-    SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }
 
 fn open_session(daemon: &Daemon<'_>) -> Option<SupervisedSession> {
