@@ -60,6 +60,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Undo what a killed evenkeel left.
     Undo(UndoArgs),
+    /// Check the configuration files, and show which values come from them.
+    Config(ConfigArgs),
     /// Run the whole machine under the keel, a sched_ext scheduler with exchangeable policies.
     Sched(SchedArgs),
     /// Set which threads run in a row and which CPUs follow each other (paper 003).
@@ -85,6 +87,32 @@ pub enum Command {
     /// Moved to evenkeel-lab.
     #[command(hide = true, disable_help_flag = true)]
     Repro(MovedArgs),
+}
+
+/// `evenkeel config`.
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    /// What to do with the files.
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+/// The parts of `evenkeel config`.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Check the system's file and the user's, or these; exit with 1 if one is wrong.
+    Check(ConfigCheckArgs),
+    /// Show all values that are set, as one file that has the same effect, and which file each comes
+    /// from.
+    Show,
+}
+
+/// `evenkeel config check`.
+#[derive(Debug, Args)]
+pub struct ConfigCheckArgs {
+    /// Check these files instead.
+    #[arg(value_name = "FILE")]
+    pub files: Vec<PathBuf>,
 }
 
 /// The words of a command that moved to another executable.

@@ -5,10 +5,12 @@
 //! with this process's rights. So it must belong to this user or to root, and no other user may write to
 //! it. A file that is named by `--config` is the caller's choice, and is read as it is.
 
+pub mod report;
+
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use evenkeel_journal::path_from_environment;
@@ -39,21 +41,32 @@ pub struct Config {
 /// A file cannot be read, or a field is invalid; the error names file, line and field.
 pub fn load(asked_for: Option<&Path>) -> Result<Config> {
     if let Some(path) = asked_for {
-        return read(path)?
-            .with_context(|| format!("{}: the configuration file does not exist", path.display()));
+        let text = read(path)?.with_context(|| {
+            format!("{}: the configuration file does not exist", path.display())
+        })?;
+        return parse(&text).with_context(|| format!("{}", path.display()));
     }
+    default_files().iter().try_fold(Config::default(), |farther, path| {
+        Ok(read_if_allowed(path)?.unwrap_or_default().or(farther))
+    })
+}
+
+/// The system's file and the user's, the nearer one last. They need not exist.
+fn default_files() -> Vec<PathBuf> {
     let user = path_from_environment("XDG_CONFIG_HOME")
-        .or_else(|| Some(path_from_environment("HOME")?.join(".config")))
-        .map(|base| base.join("evenkeel/config.toml"));
-    let system = read_if_allowed(Path::new("/etc/evenkeel/config.toml"))?.unwrap_or_default();
-    let user = user.map(|path| read_if_allowed(&path)).transpose()?.flatten().unwrap_or_default();
-    Ok(user.or(system))
+        .or_else(|| Some(path_from_environment("HOME")?.join(".config")));
+    let folders = [Some(PathBuf::from("/etc")), user];
+    folders.into_iter().flatten().map(|folder| folder.join("evenkeel/config.toml")).collect()
 }
 
 /// A default file may be out of reach, since HOME is still that of root after `setpriv`: then it is left
 /// out, with a warning.
 fn read_if_allowed(path: &Path) -> Result<Option<Config>> {
-    read_default(path).or_else(|error| {
+    let read = read_default(path).and_then(|text| {
+        let parsed = text.map(|text| parse(&text)).transpose();
+        parsed.with_context(|| format!("{}", path.display()))
+    });
+    read.or_else(|error| {
         let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
         if kind != Some(ErrorKind::PermissionDenied) {
             return Err(error);
@@ -63,24 +76,24 @@ fn read_if_allowed(path: &Path) -> Result<Option<Config>> {
     })
 }
 
-fn read(path: &Path) -> Result<Option<Config>> {
+/// The text of a file, if there is one.
+fn read(path: &Path) -> Result<Option<String>> {
     match std::fs::read_to_string(path) {
-        Ok(text) => parse(&text).map(Some).with_context(|| format!("{}", path.display())),
+        Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("{}", path.display())),
     }
 }
 
 /// Reads a file that was not named by the caller, if there is one and it may be trusted.
-fn read_default(path: &Path) -> Result<Option<Config>> {
+fn read_default(path: &Path) -> Result<Option<String>> {
     // Without a wait for the other end of a pipe.
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     let file = match opened {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened.with_context(|| format!("{}", path.display()))?,
     };
-    let text = read_trusted(&file).with_context(|| format!("{}", path.display()))?;
-    parse(&text).map(Some).with_context(|| format!("{}", path.display()))
+    read_trusted(&file).map(Some).with_context(|| format!("{}", path.display()))
 }
 
 /// The content of an open file, so that it is the file that was checked.

@@ -115,6 +115,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
         Command::Status(_)
             | Command::Explain(_)
             | Command::Undo(_)
+            | Command::Config(_)
             | Command::Join(_)
             | Command::Leave(_)
             | Command::Zone(_)
@@ -142,6 +143,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
         Command::Status(args) => status::main(&args),
         Command::Explain(args) => explain::main(&args),
         Command::Undo(args) => undo::main(&args),
+        Command::Config(args) => config::report::main(&args.command, cli.config.as_deref()),
         Command::Generate(args) => generate::main(Cli::command(), &args),
         Command::Doctor(args) => doctor::main(args),
         Command::Sched(args) => sched::main(&args, &config::load(cli.config.as_deref())?),

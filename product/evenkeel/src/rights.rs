@@ -60,8 +60,8 @@ fn of(command: &Command) -> Option<CapabilitySet> {
         | Command::Repro(_) => CapabilitySet::empty(),
         // It tries what `run` does.
         Command::Doctor(_) => OTHERS.union(PROGRAMS).union(PLACING),
-        // It writes where its user says.
-        Command::Generate(_) => CapabilitySet::DAC_OVERRIDE,
+        // They read or write where their user says.
+        Command::Config(_) | Command::Generate(_) => CapabilitySet::DAC_OVERRIDE,
         Command::Run(_) | Command::Compare(_) => return None,
     })
 }
