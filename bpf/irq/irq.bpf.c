@@ -126,6 +126,18 @@ static __always_inline u64 elapsed_ns(u64 then, u64 now)
 	return now > then ? now - then : 0;
 }
 
+/*
+ * A softirq's number as an index. Its bound is checked in 64 bits: the verifier of 6.1 does not carry a
+ * bound of the lower 32 bits over, and takes the index for 15 where clang has masked it.
+ */
+static __always_inline u64 index_of(unsigned int number)
+{
+	u64 index = number;
+
+	barrier_var(index);
+	return index;
+}
+
 static __always_inline struct line_account *line_account(u32 line)
 {
 	struct line_account *account = bpf_map_lookup_elem(&lines, &line);
@@ -175,13 +187,14 @@ SEC("raw_tp/softirq_raise")
 int BPF_PROG(on_raise, unsigned int number)
 {
 	struct cpu_state *c = this_cpu();
+	u64 index = index_of(number);
 	u32 raiser, known;
 
-	if (!c || number >= SOFTIRQS)
+	if (!c || index >= SOFTIRQS)
 		return 0;
 	raiser = c->handler_since_ns ? c->line + 1 : RAISED_BY_MANY;
-	known = c->raised[number];
-	c->raised[number] = !known || known == raiser ? raiser : RAISED_BY_MANY;
+	known = c->raised[index];
+	c->raised[index] = !known || known == raiser ? raiser : RAISED_BY_MANY;
 	return 0;
 }
 
@@ -200,22 +213,24 @@ static __always_inline void count_softirq(u32 number, u64 took, u64 runs)
 {
 	u32 zero = 0;
 	struct cpu_softirqs *sums = bpf_map_lookup_elem(&softirqs, &zero);
+	u64 index = index_of(number);
 
-	if (!sums || number >= SOFTIRQS)
+	if (!sums || index >= SOFTIRQS)
 		return;
-	sums->ns[number] += took;
-	sums->runs[number] += runs;
+	sums->ns[index] += took;
+	sums->runs[index] += runs;
 }
 
 SEC("raw_tp/softirq_entry")
 int BPF_PROG(on_softirq_entry, unsigned int number)
 {
 	struct cpu_state *c = this_cpu();
+	u64 index = index_of(number);
 
-	if (!c || number >= SOFTIRQS)
+	if (!c || index >= SOFTIRQS)
 		return 0;
-	c->raiser = c->raised[number];
-	c->raised[number] = 0;
+	c->raiser = c->raised[index];
+	c->raised[index] = 0;
 	c->stolen_ns = 0;
 	c->softirq_since_ns = bpf_ktime_get_ns();
 	return 0;
