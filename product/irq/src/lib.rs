@@ -32,5 +32,5 @@ pub use decide::{Move, Plan, Reason, plan};
 pub use mover::{MoveError, Mover};
 pub use observe::{ObserveError, Observer, Originals, irqbalance_runs, watch};
 pub use protect::{Program, ProgramError};
-pub use rounds::{Actuator, Event, MovedByOther, Outcome, Rounds};
+pub use rounds::{Actuator, Change, Event, MovedByOther, Outcome, Rounds};
 pub use snapshot::{Accounting, Cpu, Held, Napi, Snapshot, Source, SourceId};

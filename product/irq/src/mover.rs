@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use evenkeel_journal::{
-    JournalError, MovedLine, PlaceError, Placed, Session, SessionOptions, SettingError, Style,
-    SupervisedSession, SupervisorCommand, SupervisorError, TaskRef, UndoReport, undo_earlier,
+    DisplacedLine, JournalError, LetGoLine, MovedLine, PlaceError, Placed, Session, SessionOptions,
+    SettingError, Style, SupervisedSession, SupervisorCommand, SupervisorError, TaskRef,
+    UndoReport, undo_earlier,
 };
 
 use crate::decide::Move;
 use crate::observe::Originals;
-use crate::rounds::{Actuator, MovedByOther, Outcome};
+use crate::rounds::{Actuator, Change, MovedByOther, Outcome};
 use crate::snapshot::SourceId;
 use crate::threads;
 
@@ -88,30 +89,34 @@ impl Mover {
 impl Actuator for Mover {
     type Error = MoveError;
 
-    fn moved_by_others(&mut self) -> Result<Vec<MovedByOther>, MoveError> {
+    fn look(&mut self) -> Result<Vec<Change>, MoveError> {
         let session = self.session.session();
-        let changed = session.let_changed_lines_go()?.into_iter();
-        let mut moved: Vec<MovedByOther> = changed
-            .map(|line| MovedByOther {
-                source: SourceId::Line(line.number),
-                name: line.name,
-                found: line.found,
-            })
-            .collect();
+        let lines = session.release_changed_lines()?;
+        let by_other = |LetGoLine { number, name, found }| {
+            Change::ByOther(MovedByOther { source: SourceId::Line(number), name, found })
+        };
+        let set_back = |DisplacedLine { number, name, offline }| Change::SetBack {
+            source: SourceId::Line(number),
+            name,
+            offline,
+        };
+        let let_go = lines.let_go.into_iter().map(by_other);
+        let mut changes: Vec<Change> =
+            let_go.chain(lines.displaced.into_iter().map(set_back)).collect();
         self.placed.retain(|number, (task, name)| {
             let Some(cpu) = session.pinned_cpu(task) else { return false };
             // Its place: nothing is done but to look whether the thread is still there.
             match session.place(task, cpu, Style::Hard) {
                 Ok(Placed::Yielded { found, .. }) => {
                     let (source, name) = (SourceId::Thread(*number), name.clone());
-                    moved.push(MovedByOther { source, name, found });
+                    changes.push(Change::ByOther(MovedByOther { source, name, found }));
                     false
                 }
                 Err(PlaceError::Gone { .. }) => false,
                 _ => true,
             }
         });
-        Ok(moved)
+        Ok(changes)
     }
 
     fn carry_out(&mut self, step: &Move) -> Result<Outcome, MoveError> {

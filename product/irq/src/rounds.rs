@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use evenkeel_machine::CpuSet;
+use serde::Serialize;
 
 use crate::decide::{Move, Reason, plan};
 use crate::snapshot::{Held, Snapshot, SourceId};
@@ -18,11 +19,11 @@ pub trait Actuator {
     /// Why nothing can be moved any more.
     type Error;
 
-    /// The sources that another process has moved since this one did, each of them once.
+    /// What has become of the moved sources, each change once.
     ///
     /// # Errors
     /// The run cannot go on.
-    fn moved_by_others(&mut self) -> Result<Vec<MovedByOther>, Self::Error>;
+    fn look(&mut self) -> Result<Vec<Change>, Self::Error>;
 
     /// Makes one move.
     ///
@@ -31,8 +32,24 @@ pub trait Actuator {
     fn carry_out(&mut self, step: &Move) -> Result<Outcome, Self::Error>;
 }
 
-/// A source that another process has moved.
+/// What has become of a source that was moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Another process has moved it.
+    ByOther(MovedByOther),
+    /// Its CPUs went offline: it has its affinity of before again, and may be moved.
+    SetBack {
+        /// The source.
+        source: SourceId,
+        /// As the kernel names it.
+        name: String,
+        /// Those CPUs.
+        offline: CpuSet,
+    },
+}
+
+/// A source that another process has moved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MovedByOther {
     /// The source.
     pub source: SourceId,
@@ -62,12 +79,22 @@ pub enum Outcome {
 }
 
 /// What is said of a round.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Event {
     /// A source was moved.
     Moved(Move),
     /// Another process has moved a source: it is left alone from now on.
     LetGo(MovedByOther),
+    /// The CPUs of a moved source went offline.
+    SetBack {
+        /// The source.
+        source: SourceId,
+        /// As the kernel names it.
+        name: String,
+        /// Those CPUs.
+        offline: CpuSet,
+    },
     /// A source cannot be moved: that is not tried again.
     Refused {
         /// The source.
@@ -86,6 +113,10 @@ impl fmt::Display for Event {
             Self::LetGo(MovedByOther { source, name, found }) => write!(
                 f,
                 "left alone {name} ({source}): another process set its affinity to CPUs {found}"
+            ),
+            Self::SetBack { source, name, offline } => write!(
+                f,
+                "set back {name} ({source}) to its earlier affinity: CPU {offline} went offline"
             ),
             Self::Refused { source, name, why } => {
                 write!(f, "stays {name} ({source}), and is not tried again: {why}")
@@ -114,9 +145,16 @@ impl Rounds {
         actuator: &mut A,
     ) -> Result<Vec<Event>, A::Error> {
         let mut events = Vec::new();
-        for moved in actuator.moved_by_others()? {
-            self.stays.insert((moved.source, moved.name.clone()), Held::LetGo);
-            events.push(Event::LetGo(moved));
+        for change in actuator.look()? {
+            events.push(match change {
+                Change::ByOther(moved) => {
+                    self.stays.insert((moved.source, moved.name.clone()), Held::LetGo);
+                    Event::LetGo(moved)
+                }
+                Change::SetBack { source, name, offline } => {
+                    Event::SetBack { source, name, offline }
+                }
+            });
         }
         for source in &mut snapshot.sources {
             if let Some(held) = self.stays.get(&(source.id, source.name.clone())) {

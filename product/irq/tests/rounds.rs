@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use evenkeel_irq::{
-    Accounting, Actuator, Cpu, Event, Move, MovedByOther, Outcome, Rounds, Snapshot, Source,
-    SourceId,
+    Accounting, Actuator, Change, Cpu, Event, Move, MovedByOther, Outcome, Rounds, Snapshot,
+    Source, SourceId,
 };
 use evenkeel_machine::CpuSet;
 use proptest::prelude::*;
@@ -40,16 +40,16 @@ struct Fake {
     machine: Snapshot,
     /// The kernel refuses to move these.
     refused: BTreeSet<SourceId>,
-    /// What another process has moved since the last round.
-    by_others: Vec<MovedByOther>,
+    /// What has become of moved sources since the last round.
+    changes: Vec<Change>,
     tried: Vec<(SourceId, u32)>,
     is_broken: bool,
 }
 
 impl Fake {
     fn new(machine: Snapshot) -> Self {
-        let (refused, by_others, tried) = Default::default();
-        Self { machine, refused, by_others, tried, is_broken: false }
+        let (refused, changes, tried) = Default::default();
+        Self { machine, refused, changes, tried, is_broken: false }
     }
 
     fn round(&mut self, rounds: &mut Rounds) -> Vec<String> {
@@ -61,8 +61,8 @@ impl Fake {
 impl Actuator for Fake {
     type Error = &'static str;
 
-    fn moved_by_others(&mut self) -> Result<Vec<MovedByOther>, Self::Error> {
-        Ok(std::mem::take(&mut self.by_others))
+    fn look(&mut self) -> Result<Vec<Change>, Self::Error> {
+        Ok(std::mem::take(&mut self.changes))
     }
 
     fn carry_out(&mut self, step: &Move) -> Result<Outcome, Self::Error> {
@@ -144,12 +144,28 @@ fn what_another_process_moved_is_left_alone_and_said_once() {
     // An administrator moves it back.
     fake.machine = machine(2, &[300, 250]);
     let (source, name) = (SourceId::Line(1), "eth0-1".to_owned());
-    fake.by_others = vec![MovedByOther { source, name, found: CpuSet::first(1) }];
+    fake.changes = vec![Change::ByOther(MovedByOther { source, name, found: CpuSet::first(1) })];
     let said: Vec<String> = (0..5).flat_map(|_| fake.round(&mut rounds)).collect();
     let wanted = "left alone eth0-1 (line 1): another process set its affinity to CPUs 0";
     assert_eq!(said[0], wanted);
     assert_eq!(fake.tried[1..], [(SourceId::Line(0), 1)], "{said:?}");
     assert_eq!(said.len(), 2, "{said:?}");
+}
+
+#[test]
+fn what_was_set_back_is_said_and_moved_again() {
+    let mut rounds = Rounds::default();
+    let mut fake = Fake::new(machine(3, &[300, 250]));
+    let _ = (fake.round(&mut rounds), fake.round(&mut rounds));
+    let first = fake.tried[0];
+    fake.machine = machine(3, &[300, 250]);
+    let (source, name) = (first.0, format!("eth0-{}", first.0.to_string().replace("line ", "")));
+    let offline = [first.1].into_iter().collect();
+    fake.changes = vec![Change::SetBack { source, name: name.clone(), offline }];
+    let said: Vec<String> = (0..3).flat_map(|_| fake.round(&mut rounds)).collect();
+    let wanted = format!("set back {name} ({source}) to its earlier affinity: CPU 1 went offline");
+    assert_eq!(said[0], wanted);
+    assert_eq!(fake.tried, [first, first], "{said:?}");
 }
 
 #[test]

@@ -90,7 +90,7 @@ pub use entry::{
     Entry, Header, Held, Line, LineEnd, Pin, PinEnd, Program, Setting, SettingEnd, parse_entries,
 };
 pub use file::JournalError;
-pub use line::{LetGoLine, MovedLine};
+pub use line::{ChangedLines, DisplacedLine, LetGoLine, MovedLine};
 pub use place::{PlaceError, Placed, Released, Style};
 pub use report::{Damage, Foreign, Kept, KeptSetting, UndoError, UndoReport};
 pub use session::{Session, SessionOptions};

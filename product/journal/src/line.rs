@@ -1,5 +1,8 @@
 //! The affinity of an interrupt line: moved, restored, and left alone if another process has changed it
 //! since. A line is known by its number and the names of its handlers.
+//!
+//! The kernel changes an affinity itself if all its CPUs are offline: the line then gets the CPUs that
+//! are online. That is not another process's choice.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,6 +13,9 @@ use crate::entry::{Entry, Line, LineEnd};
 use crate::session::Session;
 use crate::setting::{RestoredSetting, SettingError, read_value, write_value};
 use crate::task::now_ns;
+
+/// The CPUs that are online.
+const ONLINE: &str = "sys/devices/system/cpu/online";
 
 /// What came of moving a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +42,26 @@ pub struct LetGoLine {
     pub name: String,
     /// The affinity that it has.
     pub found: CpuSet,
+}
+
+/// A line that the kernel has moved, because all its CPUs went offline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DisplacedLine {
+    /// [`Line::number`].
+    pub number: u32,
+    /// [`Line::name`].
+    pub name: String,
+    /// The CPUs that are offline.
+    pub offline: CpuSet,
+}
+
+/// The lines that no longer have the affinity that a session set.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ChangedLines {
+    /// Left as another process set them.
+    pub let_go: Vec<LetGoLine>,
+    /// They have the affinity again that they had before the session moved them.
+    pub displaced: Vec<DisplacedLine>,
 }
 
 fn affinity_file(root: &Path, number: u32) -> PathBuf {
@@ -71,6 +97,14 @@ impl Line {
         affinity_of(&self.root, self.number, &self.name)
     }
 
+    /// Whether this affinity is what the kernel gives a line of which all CPUs are offline.
+    fn is_displaced(&self, found: &CpuSet) -> bool {
+        let list = read_value(&self.root.join(ONLINE)).unwrap_or_default();
+        let Ok(online) = list.parse::<CpuSet>() else { return false };
+        let is_offline = !online.is_empty() && self.set.intersection(&online).is_empty();
+        is_offline && online.is_subset(found)
+    }
+
     /// Restores the affinity of before, if the line still has ours.
     pub(crate) fn restore(&self) -> Result<RestoredSetting, SettingError> {
         let Some(found) = self.affinity()? else { return Ok(RestoredSetting::Gone) };
@@ -78,7 +112,8 @@ impl Line {
         if found == self.before {
             return Ok(RestoredSetting::Restored);
         }
-        if found != self.set && Some(&found) != self.replaces.as_ref() {
+        let is_ours = found == self.set || Some(&found) == self.replaces.as_ref();
+        if !is_ours && !self.is_displaced(&found) {
             return Ok(RestoredSetting::Kept { found: found.to_string() });
         }
         write_value(&self.file(), &self.before.to_string())?;
@@ -115,7 +150,8 @@ impl Session {
             }
             return Ok(MovedLine::Gone);
         };
-        if held.as_ref().is_some_and(|line| line.set != found) {
+        let is_changed = |line: &Line| line.set != found && !line.is_displaced(&found);
+        if held.as_ref().is_some_and(is_changed) {
             self.end_line(root, number);
             return Ok(MovedLine::LetGo { found });
         }
@@ -126,8 +162,8 @@ impl Session {
             root: root.to_owned(),
             number,
             name: name.to_owned(),
+            replaces: held.is_some().then(|| found.clone()),
             before: held.as_ref().map_or(found, |line| line.before.clone()),
-            replaces: held.as_ref().map(|line| line.set.clone()),
             set: set.clone(),
             time_ns: now_ns(),
         };
@@ -146,21 +182,29 @@ impl Session {
         Ok(MovedLine::Moved)
     }
 
-    /// Lets each line go of which another process has changed the affinity since this session did, and
-    /// names them.
+    /// Lets each line go of which another process has changed the affinity since this session did. Sets
+    /// each line back of which all CPUs went offline: it may be moved again.
     ///
     /// # Errors
-    /// [`SettingError::Unreadable`].
-    pub fn let_changed_lines_go(&mut self) -> Result<Vec<LetGoLine>, SettingError> {
-        let mut changed = Vec::new();
+    /// [`SettingError::Unreadable`]; [`SettingError::Refused`] if a line cannot be set back.
+    pub fn release_changed_lines(&mut self) -> Result<ChangedLines, SettingError> {
+        let mut changed = ChangedLines::default();
         for line in self.state.lines().to_vec() {
             let found = line.affinity()?;
             if found.as_ref() == Some(&line.set) {
                 continue;
             }
+            let is_displaced = found.as_ref().is_some_and(|found| line.is_displaced(found));
+            if is_displaced {
+                line.restore()?;
+            }
             self.end_line(&line.root, line.number);
-            let Line { number, name, .. } = line;
-            changed.extend(found.map(|found| LetGoLine { number, name, found }));
+            let Line { number, name, set, .. } = line;
+            if is_displaced {
+                changed.displaced.push(DisplacedLine { number, name, offline: set });
+            } else {
+                changed.let_go.extend(found.map(|found| LetGoLine { number, name, found }));
+            }
         }
         Ok(changed)
     }

@@ -4,7 +4,9 @@
 use std::fs;
 use std::path::Path;
 
-use evenkeel_journal::{LetGoLine, MovedLine, Session, SettingError, UndoOptions, undo};
+use evenkeel_journal::{
+    ChangedLines, DisplacedLine, LetGoLine, MovedLine, Session, SettingError, UndoOptions, undo,
+};
 
 use crate::tools::*;
 
@@ -53,15 +55,16 @@ fn a_line_that_another_process_moved_is_let_go() {
     for number in 1..=3 {
         assert_eq!(shift(&mut session, root, number, "1"), MovedLine::Moved);
     }
-    assert_eq!(session.let_changed_lines_go().unwrap(), []);
+    assert_eq!(session.release_changed_lines().unwrap(), ChangedLines::default());
     // Also if it was set to what it had before.
     fs::write(&files[0], "0-1\n").unwrap();
     fs::write(&files[1], "0\n").unwrap();
     let let_go = MovedLine::LetGo { found: "0-1".parse().unwrap() };
     assert_eq!(shift(&mut session, root, 1, "0"), let_go);
     let found = "0".parse().unwrap();
-    let changed = [LetGoLine { number: 2, name: "eth0".to_owned(), found }];
-    assert_eq!(session.let_changed_lines_go().unwrap(), changed);
+    let let_go = vec![LetGoLine { number: 2, name: "eth0".to_owned(), found }];
+    let changed = ChangedLines { let_go, ..ChangedLines::default() };
+    assert_eq!(session.release_changed_lines().unwrap(), changed);
     assert_eq!(session.lines().len(), 1);
     // Its number is another line's: neither is touched.
     put_line(root, 3, "nvme0", "1");
@@ -69,6 +72,39 @@ fn a_line_that_another_process_moved_is_let_go() {
     let report = session.close();
     assert!(report.is_clean() && report.restored_settings.is_empty(), "{report:?}");
     assert_eq!(files.map(|file| value(&file)), ["0-1", "0", "1"]);
+}
+
+/// Linux gives a line of which all CPUs are offline those that are online.
+#[test]
+fn a_line_whose_cpu_went_offline_is_set_back_and_not_let_go() {
+    let dir = directory();
+    let root = dir.path();
+    let online = root.join("sys/devices/system/cpu/online");
+    fs::create_dir_all(online.parent().unwrap()).unwrap();
+    fs::write(&online, "0-3\n").unwrap();
+    let files = [1, 2, 3, 4].map(|number| put_line(root, number, "eth0", "0-3"));
+    let mut session = open(root);
+    for number in 1..=4 {
+        assert_eq!(shift(&mut session, root, number, "3"), MovedLine::Moved);
+    }
+    fs::write(&online, "0-2\n").unwrap();
+    fs::write(&files[0], "0-2\n").unwrap();
+    fs::write(&files[1], "0\n").unwrap();
+    fs::write(&files[2], "0-2\n").unwrap();
+    assert_eq!(shift(&mut session, root, 1, "2"), MovedLine::Moved);
+    let (name, offline) = ("eth0".to_owned(), just(3));
+    let changed = ChangedLines {
+        let_go: vec![LetGoLine { number: 2, name: name.clone(), found: just(0) }],
+        displaced: vec![DisplacedLine { number: 3, name, offline }],
+    };
+    assert_eq!(session.release_changed_lines().unwrap(), changed);
+    assert_eq!(files.each_ref().map(|file| value(file)), ["2", "0", "0-3", "3"]);
+    // It may be moved again. The last one is displaced later.
+    assert_eq!(shift(&mut session, root, 3, "1"), MovedLine::Moved);
+    fs::write(&files[3], "0-2\n").unwrap();
+    let report = session.close();
+    assert!(report.is_clean() && report.kept_settings.is_empty(), "{report:?}");
+    assert_eq!(files.map(|file| value(&file)), ["0-3", "0", "0-3", "0-3"]);
 }
 
 #[test]
