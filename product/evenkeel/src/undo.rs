@@ -29,6 +29,9 @@ pub fn main(args: &UndoArgs) -> Result<i32> {
     for kept in &report.kept_settings {
         println!("{}: left at {}, which another process set.", kept.file.display(), kept.found);
     }
+    for ban in &report.lifted_bans {
+        println!("irqbalance (process {}) may move line {} again.", ban.pid, ban.line);
+    }
     for foreign in &report.foreign {
         println!("{}: {}", foreign.path.display(), foreign.why);
     }
@@ -47,6 +50,7 @@ pub fn main(args: &UndoArgs) -> Result<i32> {
     let is_silent = report.kept.is_empty()
         && report.restored_settings.is_empty()
         && report.kept_settings.is_empty()
+        && report.lifted_bans.is_empty()
         && report.foreign.is_empty()
         && report.live.is_empty()
         && report.damaged.is_empty()

@@ -9,6 +9,7 @@
 //! {"restored":{"id":1,"time_ns":..},"sum":"..."}
 //! {"setting":{"file":"/proc/sys/..","net_ns":..,"before":"0","set":"1","time_ns":..},"sum":"..."}
 //! {"line":{"root":"/","number":4,"name":"ttyS0","before":"0-1",..,"set":"1","time_ns":..},"sum":"..."}
+//! {"ban":{"process":{..},"socket":"/run/irqbalance/irqbalance812.sock","line":4,..},"sum":"..."}
 //! ```
 //!
 //! Every `time_ns` is nanoseconds of CLOCK_BOOTTIME, the clock of the start times in /proc.
@@ -51,6 +52,10 @@ pub enum Entry {
     Line(Line),
     /// The line has its affinity of before, another process has changed it, or the line is gone.
     LineClosed(LineEnd),
+    /// A line that irqbalance is about to be told to leave alone.
+    Ban(Ban),
+    /// irqbalance may move the line again, or has ended.
+    BanClosed(BanEnd),
 }
 
 /// The writer of a journal, and where the journal is valid.
@@ -183,6 +188,30 @@ pub struct LineEnd {
     pub time_ns: u64,
 }
 
+/// Written before irqbalance is told to leave a line alone (its word: to ban the line).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ban {
+    /// The process of irqbalance: its list of lines ends with it.
+    pub process: TaskRef,
+    /// Its socket: a path, or `@` and an abstract name.
+    pub socket: String,
+    /// The line's number.
+    pub line: u32,
+    /// When the entry was written.
+    pub time_ns: u64,
+}
+
+/// The line is no longer in irqbalance's list because of us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BanEnd {
+    /// [`Ban::process`].
+    pub process: TaskRef,
+    /// [`Ban::line`].
+    pub line: u32,
+    /// When the entry was written.
+    pub time_ns: u64,
+}
+
 /// Start of the last member, the checksum.
 const SUM_KEY: &str = ",\"sum\":\"";
 /// Length of the last member with the closing brace, in bytes.
@@ -236,6 +265,8 @@ impl Entry {
             Self::Program(program) => vec![&program.root],
             Self::Pin(pin) => vec![&pin.task, &pin.process],
             Self::Held(held) => vec![&held.process],
+            Self::Ban(ban) => vec![&ban.process],
+            Self::BanClosed(end) => vec![&end.process],
             Self::Restored(_)
             | Self::Yielded(_)
             | Self::Setting(_)
@@ -380,6 +411,17 @@ pub(crate) mod tests {
                 }),
             (".*", any::<u32>(), any::<u64>()).prop_map(|(root, number, time_ns)| {
                 Entry::LineClosed(LineEnd { root: root.into(), number, time_ns })
+            }),
+            (task(), ".*", any::<u32>(), any::<u64>()).prop_map(
+                |(process, socket, line, time_ns)| Entry::Ban(Ban {
+                    process,
+                    socket,
+                    line,
+                    time_ns
+                })
+            ),
+            (task(), any::<u32>(), any::<u64>()).prop_map(|(process, line, time_ns)| {
+                Entry::BanClosed(BanEnd { process, line, time_ns })
             }),
             (task(), mask(), original(), any::<u64>(), any::<u64>()).prop_map(
                 |(process, mask, original, from_ns, until_ns)| Entry::Held(Held {

@@ -1,5 +1,6 @@
 //! The journal: every change that evenkeel makes to the system (a thread's CPU affinity, a setting of
-//! the kernel, an interrupt line's affinity) can be undone, whatever kills evenkeel.
+//! the kernel, an interrupt line's affinity, what irqbalance leaves alone) can be undone, whatever kills
+//! evenkeel.
 //!
 //! # The life of a change
 //!
@@ -53,6 +54,7 @@
 //! | `stranger` | the thread that has the number of one that ended just before it was placed |
 //! | `setting` | reading, writing and restoring one setting |
 //! | `line` | moving and restoring one interrupt line |
+//! | `irqbalance` | the list of lines that irqbalance leaves alone |
 //! | `report` | what an undo did and could not do |
 //! | `undo` | restoring everything, from a session's state or from journals |
 //! | `session` | a process's open journal |
@@ -69,6 +71,7 @@ mod entry;
 pub mod failpoint;
 mod file;
 mod inheritance;
+mod irqbalance;
 mod line;
 mod place;
 mod reaper;
@@ -87,12 +90,14 @@ pub use affinity::{AffinityError, Original};
 pub use cpuset::{effective_cpuset, mask_in_cpuset};
 pub use directory::{has_more_rights_than_caller, path_from_environment, runtime_dir};
 pub use entry::{
-    Entry, Header, Held, Line, LineEnd, Pin, PinEnd, Program, Setting, SettingEnd, parse_entries,
+    Ban, BanEnd, Entry, Header, Held, Line, LineEnd, Pin, PinEnd, Program, Setting, SettingEnd,
+    parse_entries,
 };
 pub use file::JournalError;
+pub use irqbalance::{BanError, Irqbalance, find_irqbalance};
 pub use line::{ChangedLines, DisplacedLine, LetGoLine, MovedLine};
 pub use place::{PlaceError, Placed, Released, Style};
-pub use report::{Damage, Foreign, Kept, KeptSetting, UndoError, UndoReport};
+pub use report::{Damage, Foreign, Kept, KeptSetting, LiftedBan, UndoError, UndoReport};
 pub use session::{Session, SessionOptions};
 pub use setting::{RestoredSetting, SettingError};
 pub use state::{JournalState, PinState, TrackedTask};

@@ -29,6 +29,8 @@ pub struct UndoReport {
     pub restored_settings: Vec<PathBuf>,
     /// Settings that were changed by another process since: left as they are.
     pub kept_settings: Vec<KeptSetting>,
+    /// Lines that irqbalance may move again.
+    pub lifted_bans: Vec<LiftedBan>,
     /// Journals of another boot (removed), or of another namespace or version (left alone).
     pub foreign: Vec<Foreign>,
     /// Journals of living writers: left to them.
@@ -57,6 +59,15 @@ pub struct KeptSetting {
     pub file: PathBuf,
     /// The value that it has.
     pub found: String,
+}
+
+/// A line that irqbalance may move again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LiftedBan {
+    /// The process of irqbalance.
+    pub pid: i32,
+    /// The line's number.
+    pub line: u32,
 }
 
 /// A journal that is not valid here.
@@ -109,6 +120,7 @@ impl UndoReport {
         self.gone.extend(other.gone);
         self.restored_settings.extend(other.restored_settings);
         self.kept_settings.extend(other.kept_settings);
+        self.lifted_bans.extend(other.lifted_bans);
         self.foreign.extend(other.foreign);
         self.live.extend(other.live);
         self.damaged.extend(other.damaged);

@@ -8,7 +8,7 @@ use std::path::Path;
 use evenkeel_machine::CpuSet;
 
 use crate::affinity::{self, Original};
-use crate::entry::{Entry, Header, Held, Line, Pin, PinEnd, Program, Setting};
+use crate::entry::{Ban, Entry, Header, Held, Line, Pin, PinEnd, Program, Setting};
 use crate::task::{TaskRef, now_ns, tick_ns};
 
 /// Held masks of ended processes that compaction keeps, for their orphans.
@@ -53,6 +53,8 @@ pub struct JournalState {
     settings: Vec<Setting>,
     /// The interrupt lines that have an affinity of ours.
     lines: Vec<Line>,
+    /// The lines that irqbalance leaves alone for us.
+    bans: Vec<Ban>,
     /// The pin of the last entry: it is not known yet whether the mask was set.
     pending: Option<u64>,
     /// The process that adopts orphans, if the writer died and may have missed its last forks.
@@ -93,6 +95,11 @@ impl JournalState {
                 self.lines.push(line.clone());
             }
             Entry::LineClosed(end) => self.remove_line(&end.root, end.number),
+            Entry::Ban(ban) => {
+                self.remove_ban(&ban.process, ban.line);
+                self.bans.push(ban.clone());
+            }
+            Entry::BanClosed(end) => self.remove_ban(&end.process, end.line),
             Entry::Held(held) => {
                 let known = self.held_mut(&held.process, &held.mask, &held.original, held.from_ns);
                 known.until_ns = known.until_ns.max(held.until_ns);
@@ -102,6 +109,10 @@ impl JournalState {
 
     fn remove_line(&mut self, root: &Path, number: u32) {
         self.lines.retain(|known| known.root != root || known.number != number);
+    }
+
+    fn remove_ban(&mut self, process: &TaskRef, line: u32) {
+        self.bans.retain(|known| known.process != *process || known.line != line);
     }
 
     /// Notes that each line was moved: the affinity that the last move replaced is no longer ours.
@@ -258,6 +269,11 @@ impl JournalState {
         &self.lines
     }
 
+    /// The lines that irqbalance was told to leave alone, in the order in which that was done.
+    pub fn bans(&self) -> &[Ban] {
+        &self.bans
+    }
+
     /// Forgets tasks that have ended, and returns the entries that say all the rest.
     pub fn compact(&mut self, now_ns: u64) -> Vec<Entry> {
         let ended: Vec<u64> = self
@@ -279,6 +295,7 @@ impl JournalState {
         let mut entries: Vec<Entry> = programs.collect();
         entries.extend(self.settings.iter().cloned().map(Entry::Setting));
         entries.extend(self.lines.iter().cloned().map(Entry::Line));
+        entries.extend(self.bans.iter().cloned().map(Entry::Ban));
         // Before the pins, which count the holders again.
         entries.extend(self.all_held().map(|held| Entry::Held(held.clone())));
         for TrackedTask { pin, pin_state, .. } in self.tasks.values() {

@@ -23,9 +23,11 @@ use crate::affinity::{self, AffinityError};
 use crate::claim::Claim;
 use crate::cpuset::{effective_cpuset, mask_in_cpuset};
 use crate::directory::{check_is_private, own_uid};
-use crate::entry::{Entry, Line, LineEnd, Pin, PinEnd, Setting, SettingEnd, parse_entries};
+use crate::entry::{
+    Ban, BanEnd, Entry, Line, LineEnd, Pin, PinEnd, Setting, SettingEnd, parse_entries,
+};
 use crate::file::{Lock, MAX_BYTES, append_locked, is_same_file, remove_journal};
-use crate::report::{Kept, KeptSetting, UndoError, UndoReport};
+use crate::report::{Kept, KeptSetting, LiftedBan, UndoError, UndoReport};
 use crate::setting::{RestoredSetting, SettingError};
 use crate::state::JournalState;
 use crate::stranger;
@@ -308,6 +310,8 @@ pub(crate) fn restore_all(state: &mut JournalState, written: &mut dyn FnMut(&Ent
     }
     restore_settings(state, written, &mut report);
     restore_lines(state, written, &mut report);
+    // After the lines, which irqbalance may move again from then on.
+    lift_bans(state, written, &mut report);
     report
 }
 
@@ -448,6 +452,24 @@ fn restore_lines(
         }
         let end = LineEnd { root: line.root, number: line.number, time_ns: now_ns() };
         let entry = Entry::LineClosed(end);
+        written(&entry);
+        state.apply(&entry);
+    }
+}
+
+/// Lets irqbalance move lines again.
+fn lift_bans(state: &mut JournalState, written: &mut dyn FnMut(&Entry), report: &mut UndoReport) {
+    for ban in state.bans().iter().rev().cloned().collect::<Vec<Ban>>() {
+        let Ban { process, line, .. } = ban;
+        match ban.lift() {
+            Ok(true) => report.lifted_bans.push(LiftedBan { pid: process.tgid, line }),
+            Ok(false) => {}
+            Err(why) => {
+                report.add_error(None, None, why.to_string());
+                continue;
+            }
+        }
+        let entry = Entry::BanClosed(BanEnd { process, line, time_ns: now_ns() });
         written(&entry);
         state.apply(&entry);
     }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use evenkeel_journal::{
     JournalError, MovedLine, PlaceError, Placed, RestoredSetting, Session, SessionOptions, Style,
-    Supervisor, TaskRef, UndoOptions, failpoint, supervise, undo,
+    Supervisor, TaskRef, UndoOptions, failpoint, find_irqbalance, supervise, undo,
 };
 
 use crate::{slow_clone, tools};
@@ -151,6 +151,11 @@ fn writer() {
     for cpus in ["1", "0"] {
         let moved = session.move_line(&root, 7, "eth0", &cpus.parse().unwrap()).unwrap();
         assert_eq!(moved, MovedLine::Moved);
+    }
+    // The test's own process stands for irqbalance.
+    let irqbalance = &find_irqbalance(&root)[0];
+    for line in [7, 8] {
+        session.ban_line(irqbalance, line).unwrap();
     }
     assert_eq!(session.place(&a, x, Style::Hard).unwrap(), Placed::Pinned);
     assert_eq!(session.place(&b, y, Style::Soft).unwrap(), Placed::Moved);
