@@ -10,7 +10,9 @@ use crate::cli::UndoArgs;
 /// # Errors
 /// The journals cannot be found. Changes that cannot be undone give exit code 1.
 pub fn main(args: &UndoArgs) -> Result<i32> {
-    let report = evenkeel_journal::undo(&runtime_dir()?, UndoOptions { force: args.force });
+    // The user asks for all of it: what is to stand until then, too.
+    let options = UndoOptions { force: args.force, persistent: true };
+    let report = evenkeel_journal::undo(&runtime_dir()?, options);
     let code = i32::from(!report.errors.is_empty());
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);

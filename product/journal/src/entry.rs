@@ -10,6 +10,7 @@
 //! {"setting":{"file":"/proc/sys/..","net_ns":..,"before":"0","set":"1","time_ns":..},"sum":"..."}
 //! {"line":{"root":"/","number":4,"name":"ttyS0","before":"0-1",..,"set":"1","time_ns":..},"sum":"..."}
 //! {"ban":{"process":{..},"socket":"/run/irqbalance/irqbalance812.sock","line":4,..},"sum":"..."}
+//! {"persistent":{"time_ns":..},"sum":"..."}
 //! ```
 //!
 //! Every `time_ns` is nanoseconds of CLOCK_BOOTTIME, the clock of the start times in /proc.
@@ -56,6 +57,8 @@ pub enum Entry {
     Ban(Ban),
     /// irqbalance may move the line again, or has ended.
     BanClosed(BanEnd),
+    /// From here on the changes outlive their writer: only a user's own undo takes them back.
+    Persistent(Persistent),
 }
 
 /// The writer of a journal, and where the journal is valid.
@@ -212,6 +215,13 @@ pub struct BanEnd {
     pub time_ns: u64,
 }
 
+/// Written once all changes are made that are to outlive their writer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Persistent {
+    /// When the entry was written.
+    pub time_ns: u64,
+}
+
 /// Start of the last member, the checksum.
 const SUM_KEY: &str = ",\"sum\":\"";
 /// Length of the last member with the closing brace, in bytes.
@@ -272,7 +282,8 @@ impl Entry {
             | Self::Setting(_)
             | Self::SettingClosed(_)
             | Self::Line(_)
-            | Self::LineClosed(_) => vec![],
+            | Self::LineClosed(_)
+            | Self::Persistent(_) => vec![],
         };
         if tasks.iter().any(|task| task.tid <= 0 || task.tgid <= 0) {
             return Err("it names a process number below 1".into());
@@ -423,6 +434,7 @@ pub(crate) mod tests {
             (task(), any::<u32>(), any::<u64>()).prop_map(|(process, line, time_ns)| {
                 Entry::BanClosed(BanEnd { process, line, time_ns })
             }),
+            any::<u64>().prop_map(|time_ns| Entry::Persistent(Persistent { time_ns })),
             (task(), mask(), original(), any::<u64>(), any::<u64>()).prop_map(
                 |(process, mask, original, from_ns, until_ns)| Entry::Held(Held {
                     process,

@@ -202,6 +202,13 @@ pub(crate) fn file_name(writer: &TaskRef) -> String {
     format!("{}-{}.jsonl", writer.tgid, writer.start_time_ticks)
 }
 
+/// The writer that a journal's name gives, `PID-STARTTIME.jsonl`; `None` for any other name.
+pub fn writer_of(path: &Path) -> Option<TaskRef> {
+    let (pid, start) = path.file_stem()?.to_str()?.split_once('-')?;
+    let pid = pid.parse().ok().filter(|pid| *pid > 0)?;
+    Some(TaskRef { tid: pid, tgid: pid, start_time_ticks: start.parse().ok()? })
+}
+
 /// Removes a journal.
 pub(crate) fn remove_journal(path: &Path) -> std::io::Result<()> {
     let result = std::fs::remove_file(path);

@@ -25,6 +25,9 @@
 //! | is killed (`kill -9`, OOM, a crash) | its supervisor, when their pipe closes | `supervisor.rs` |
 //! | is killed, its supervisor too | next start or `evenkeel undo`: [`undo()`] | `undo.rs` |
 //!
+//! A writer may let its changes stand as its last act (`persistent.rs`): these are undone only by the
+//! user's `evenkeel undo`.
+//!
 //! All of them run the same code, `undo.rs`, on the same state (`state.rs`): a living session has
 //! applied its entries as it wrote them, the others replay the file. Each undone change gets an entry of
 //! its own, so an undo that is killed itself is completed by the next. Each entry carries a checksum,
@@ -55,6 +58,7 @@
 //! | `setting` | reading, writing and restoring one setting |
 //! | `line` | moving and restoring one interrupt line |
 //! | `irqbalance` | the list of lines that irqbalance leaves alone |
+//! | `persistent` | changes that outlive their writer |
 //! | `report` | what an undo did and could not do |
 //! | `undo` | restoring everything, from a session's state or from journals |
 //! | `session` | a process's open journal |
@@ -73,6 +77,7 @@ mod file;
 mod inheritance;
 mod irqbalance;
 mod line;
+mod persistent;
 mod place;
 mod reaper;
 mod report;
@@ -90,12 +95,13 @@ pub use affinity::{AffinityError, Original};
 pub use cpuset::{effective_cpuset, mask_in_cpuset};
 pub use directory::{has_more_rights_than_caller, path_from_environment, runtime_dir};
 pub use entry::{
-    Ban, BanEnd, Entry, Header, Held, Line, LineEnd, Pin, PinEnd, Program, Setting, SettingEnd,
-    parse_entries,
+    Ban, BanEnd, Entry, Header, Held, Line, LineEnd, Persistent, Pin, PinEnd, Program, Setting,
+    SettingEnd, parse_entries,
 };
-pub use file::JournalError;
+pub use file::{JournalError, writer_of};
 pub use irqbalance::{BanError, Irqbalance, find_irqbalance};
 pub use line::{ChangedLines, DisplacedLine, LetGoLine, MovedLine};
+pub use persistent::Standing;
 pub use place::{PlaceError, Placed, Released, Style};
 pub use report::{Damage, Foreign, Kept, KeptSetting, LiftedBan, UndoError, UndoReport};
 pub use session::{Session, SessionOptions};
@@ -104,4 +110,4 @@ pub use state::{JournalState, PinState, TrackedTask};
 pub use supervised::{SupervisedSession, SupervisorCommand, same_program};
 pub use supervisor::{Supervisor, SupervisorError, supervise};
 pub use task::{TaskError, TaskRef};
-pub use undo::{UndoOptions, undo, undo_earlier, undo_file, writer_of};
+pub use undo::{UndoOptions, undo, undo_earlier, undo_file};

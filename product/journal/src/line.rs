@@ -97,6 +97,11 @@ impl Line {
         affinity_of(&self.root, self.number, &self.name)
     }
 
+    /// Whether the line has the affinity that was set.
+    pub(crate) fn is_as_set(&self) -> bool {
+        self.affinity().is_ok_and(|found| found.as_ref() == Some(&self.set))
+    }
+
     /// Whether this affinity is what the kernel gives a line of which all CPUs are offline.
     fn is_displaced(&self, found: &CpuSet) -> bool {
         let list = read_value(&self.root.join(ONLINE)).unwrap_or_default();

@@ -35,6 +35,8 @@ pub struct UndoReport {
     pub foreign: Vec<Foreign>,
     /// Journals of living writers: left to them.
     pub live: Vec<PathBuf>,
+    /// Journals of changes that outlive their writers: left to an undo of these.
+    pub persistent: Vec<PathBuf>,
     /// The first damaged lines, at most 100.
     pub damaged: Vec<Damage>,
     /// How many lines are damaged, the unlisted ones included.
@@ -123,6 +125,7 @@ impl UndoReport {
         self.lifted_bans.extend(other.lifted_bans);
         self.foreign.extend(other.foreign);
         self.live.extend(other.live);
+        self.persistent.extend(other.persistent);
         self.damaged.extend(other.damaged);
         self.damaged_lines += other.damaged_lines;
         self.errors.extend(other.errors);

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::directory::journal_dir;
-use crate::entry::{Entry, Setting, SettingEnd};
+use crate::entry::{Entry, Persistent, Setting, SettingEnd};
 use crate::file::{JournalError, JournalFile};
 use crate::report::UndoReport;
 use crate::setting::{RestoredSetting, SettingError, network_namespace, read_value, write_value};
@@ -130,6 +130,17 @@ impl Session {
                 tracing::warn!(%error, "a change was undone, but this is not in the journal");
             }
         })
+    }
+
+    /// Ends the session and lets all its changes stand: they outlive this process. Returns the journal,
+    /// which stays for their undo.
+    ///
+    /// # Errors
+    /// All of [`JournalError`]; everything is restored then, as far as that is possible.
+    pub fn persist(mut self) -> Result<PathBuf, JournalError> {
+        self.write(Entry::Persistent(Persistent { time_ns: now_ns() }))?;
+        self.is_closed = true;
+        Ok(self.journal_path())
     }
 
     /// Restores everything and removes the journal. If something could not be restored (see the

@@ -8,7 +8,7 @@ use std::path::Path;
 use evenkeel_machine::CpuSet;
 
 use crate::affinity::{self, Original};
-use crate::entry::{Ban, Entry, Header, Held, Line, Pin, PinEnd, Program, Setting};
+use crate::entry::{Ban, Entry, Header, Held, Line, Persistent, Pin, PinEnd, Program, Setting};
 use crate::task::{TaskRef, now_ns, tick_ns};
 
 /// Held masks of ended processes that compaction keeps, for their orphans.
@@ -55,6 +55,8 @@ pub struct JournalState {
     lines: Vec<Line>,
     /// The lines that irqbalance leaves alone for us.
     bans: Vec<Ban>,
+    /// The changes outlive their writer.
+    is_persistent: bool,
     /// The pin of the last entry: it is not known yet whether the mask was set.
     pending: Option<u64>,
     /// The process that adopts orphans, if the writer died and may have missed its last forks.
@@ -100,6 +102,7 @@ impl JournalState {
                 self.bans.push(ban.clone());
             }
             Entry::BanClosed(end) => self.remove_ban(&end.process, end.line),
+            Entry::Persistent(_) => self.is_persistent = true,
             Entry::Held(held) => {
                 let known = self.held_mut(&held.process, &held.mask, &held.original, held.from_ns);
                 known.until_ns = known.until_ns.max(held.until_ns);
@@ -274,6 +277,11 @@ impl JournalState {
         &self.bans
     }
 
+    /// Whether the changes are to outlive their writer.
+    pub fn is_persistent(&self) -> bool {
+        self.is_persistent
+    }
+
     /// Forgets tasks that have ended, and returns the entries that say all the rest.
     pub fn compact(&mut self, now_ns: u64) -> Vec<Entry> {
         let ended: Vec<u64> = self
@@ -296,6 +304,8 @@ impl JournalState {
         entries.extend(self.settings.iter().cloned().map(Entry::Setting));
         entries.extend(self.lines.iter().cloned().map(Entry::Line));
         entries.extend(self.bans.iter().cloned().map(Entry::Ban));
+        let persistent = Entry::Persistent(Persistent { time_ns: now_ns });
+        entries.extend(self.is_persistent.then_some(persistent));
         // Before the pins, which count the holders again.
         entries.extend(self.all_held().map(|held| Entry::Held(held.clone())));
         for TrackedTask { pin, pin_state, .. } in self.tasks.values() {

@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use crate::file::JournalError;
 use crate::report::UndoReport;
 use crate::session::Session;
 use crate::supervisor::{Supervisor, SupervisorError};
@@ -51,6 +52,18 @@ impl SupervisedSession {
             self.has_started = true;
         }
         Ok(&mut self.session)
+    }
+
+    /// Lets all changes stand, and dismisses the supervisor.
+    ///
+    /// # Errors
+    /// As [`Session::persist`]; everything is restored then.
+    pub fn persist(self) -> Result<PathBuf, JournalError> {
+        let journal = self.session.persist();
+        if let Some(supervisor) = self.supervisor {
+            supervisor.dismiss();
+        }
+        journal
     }
 
     /// Restores everything, and dismisses the supervisor only after that.

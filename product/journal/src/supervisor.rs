@@ -3,7 +3,7 @@
 //! Writer and supervisor share a socket pair. The supervisor waits on its end: the byte [`DONE`] means
 //! that the writer restored everything itself; end of file means that the writer was killed, whatever
 //! killed it, because the kernel closes the sockets of a process that ends. Then the supervisor runs
-//! [`undo_one`] on the journal and ends.
+//! [`undo_of_ended_writer`] on the journal and ends.
 //!
 //! Its socket is its standard input, so its command line needs no descriptor number. So that it
 //! outlives its writer, it has a session of its own and ignores the signals of the terminal and of a
@@ -20,7 +20,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::report::UndoReport;
-use crate::undo::{Mode, undo_one};
+use crate::undo::undo_of_ended_writer;
 
 /// From the supervisor: it is ready.
 const READY: u8 = b'r';
@@ -182,7 +182,7 @@ pub fn supervise(journal: &Path) -> Option<UndoReport> {
             Ok(1) => {}
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             // End of file, or the connection broke: the writer is gone, all its threads included.
-            _ => return Some(undo_one(journal, Mode::WriterIsGone)),
+            _ => return Some(undo_of_ended_writer(journal)),
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A journal's undo ([`undo_one`]) goes like this:
 //! 1. lock the journal, and make sure that it is a file of ours ([`undo_locked`]);
-//! 2. leave it alone if its writer lives, or if it is of another boot or namespace (`validity`);
+//! 2. leave it alone if its writer lives, if it is of another boot or namespace (`validity`), or if its
+//!    changes are to outlive their writer and the undo is not meant for such (`persistent`);
 //! 3. parse it; damaged lines are skipped and reported ([`parse_entries`]);
 //! 4. replay it, and give every thread its own mask back, if the thread still has ours ([`restore_all`],
 //!    by the rule in `claim`); free threads that inherited a mask; restore settings and lines;
@@ -15,7 +16,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use evenkeel_machine::CpuSet;
 
@@ -26,7 +27,8 @@ use crate::directory::{check_is_private, own_uid};
 use crate::entry::{
     Ban, BanEnd, Entry, Line, LineEnd, Pin, PinEnd, Setting, SettingEnd, parse_entries,
 };
-use crate::file::{Lock, MAX_BYTES, append_locked, is_same_file, remove_journal};
+use crate::file::{Lock, MAX_BYTES, append_locked, is_same_file, remove_journal, writer_of};
+use crate::persistent::{find_above, newest_first};
 use crate::report::{Kept, KeptSetting, LiftedBan, UndoError, UndoReport};
 use crate::setting::{RestoredSetting, SettingError};
 use crate::state::JournalState;
@@ -48,17 +50,25 @@ const MAX_LOCK_TRIES: usize = 10;
 pub struct UndoOptions {
     /// Also undo the journals of living sessions. These will see it, and let the threads go.
     pub force: bool,
+    /// Also undo what is to outlive its writer ([`crate::Session::persist`]).
+    pub persistent: bool,
 }
 
 /// Which journals are undone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+enum Mode {
     /// Those of writers that have ended.
     DeadOnly,
     /// All.
     Force,
     /// This one: its writer's end was seen, even if its process still shows in /proc.
     WriterIsGone,
+}
+
+impl Mode {
+    fn of(options: UndoOptions) -> Self {
+        if options.force { Self::Force } else { Self::DeadOnly }
+    }
 }
 
 /// Undoes and removes every journal of an ended writer below `dir`. `dir` is
@@ -76,17 +86,13 @@ pub fn undo(dir: &Path, options: UndoOptions) -> UndoReport {
         report.add_error(Some(&dir), None, why);
         return report;
     }
-    let mut paths: Vec<PathBuf> = match std::fs::read_dir(&dir) {
-        Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
-        Err(error) => {
-            report.add_error(Some(&dir), None, error.to_string());
-            return report;
-        }
-    };
-    paths.sort();
-    for path in paths {
+    if let Err(error) = std::fs::read_dir(&dir) {
+        report.add_error(Some(&dir), None, error.to_string());
+        return report;
+    }
+    for path in newest_first(&dir) {
         match path.extension().and_then(|extension| extension.to_str()) {
-            Some("jsonl") => report.merge(undo_file(&path, options)),
+            Some("jsonl") => undo_one(&path, Mode::of(options), options.persistent, &mut report),
             // Left by a writer that was killed while it created or compacted its journal.
             Some("tmp") if writer_of(&path).is_some_and(|writer| !writer.is_alive()) => {
                 if let Err(error) = remove_journal(&path)
@@ -118,40 +124,47 @@ pub fn undo_earlier(dir: &Path) {
 
 /// Undoes and removes one journal, if its writer has ended or `options` force it.
 pub fn undo_file(path: &Path, options: UndoOptions) -> UndoReport {
-    undo_one(path, if options.force { Mode::Force } else { Mode::DeadOnly })
+    let mut report = UndoReport::default();
+    undo_one(path, Mode::of(options), options.persistent, &mut report);
+    report
 }
 
-/// Undoes and removes one journal. See the file's head.
-pub(crate) fn undo_one(path: &Path, mode: Mode) -> UndoReport {
+/// Undoes the journal of a writer whose end was seen.
+pub(crate) fn undo_of_ended_writer(path: &Path) -> UndoReport {
     let mut report = UndoReport::default();
+    undo_one(path, Mode::WriterIsGone, false, &mut report);
+    report
+}
+
+/// Undoes and removes one journal. See the file's head. `report` is of all journals until now.
+fn undo_one(path: &Path, mode: Mode, persistent: bool, report: &mut UndoReport) {
     // While this waits for the lock, the journal may be replaced (compaction) or removed (another undo).
     for _ in 0..MAX_LOCK_TRIES {
         let file = match open_journal(path) {
             Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return report,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
             Err(error) => {
                 report.add_error(Some(path), None, format!("cannot open it: {error}"));
-                return report;
+                return;
             }
         };
         let lock = match Lock::take(&file, path) {
             Ok(lock) => lock,
             Err(error) => {
                 report.add_error(Some(path), None, error.to_string());
-                return report;
+                return;
             }
         };
         let meta = file.metadata();
         if meta.as_ref().is_ok_and(|meta| is_same_file(path, meta)) {
-            if let Err(why) = undo_locked(path, &file, mode, &mut report) {
+            if let Err(why) = undo_locked(path, &file, (mode, persistent), report) {
                 report.add_error(Some(path), None, why);
             }
-            return report;
+            return;
         }
         drop(lock);
     }
     report.add_error(Some(path), None, "it was replaced each time it was locked; try again".into());
-    report
 }
 
 fn open_journal(path: &Path) -> std::io::Result<File> {
@@ -167,17 +180,10 @@ fn open_journal(path: &Path) -> std::io::Result<File> {
     }
 }
 
-/// The writer that a journal's name gives, `PID-STARTTIME.jsonl`; `None` for any other name.
-pub fn writer_of(path: &Path) -> Option<TaskRef> {
-    let (pid, start) = path.file_stem()?.to_str()?.split_once('-')?;
-    let pid = pid.parse().ok().filter(|pid| *pid > 0)?;
-    Some(TaskRef { tid: pid, tgid: pid, start_time_ticks: start.parse().ok()? })
-}
-
 fn undo_locked(
     path: &Path,
     file: &File,
-    mode: Mode,
+    (mode, persistent): (Mode, bool),
     report: &mut UndoReport,
 ) -> Result<(), String> {
     let meta = file.metadata().map_err(|error| error.to_string())?;
@@ -224,6 +230,18 @@ fn undo_locked(
     }
 
     let mut state = JournalState::of_dead_writer(header, &entries);
+    if state.is_persistent() {
+        if !persistent {
+            report.persistent.push(path.to_owned());
+            return Ok(());
+        }
+        if let Some(above) = find_above(&report.live, &state) {
+            return Err(format!(
+                "its lines are moved by a living process, too ({}): end that first, then undo again",
+                above.display()
+            ));
+        }
+    }
     let errors_before = report.errors.len();
     let part = restore_all(&mut state, &mut |entry| {
         if let Err(error) = append_locked(file, entry) {

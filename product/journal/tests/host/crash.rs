@@ -127,6 +127,38 @@ impl Drop for Orphan {
     }
 }
 
+/// Changes that are to outlive their writer: killed before they are said to be, none is left; after that
+/// all are, until they are undone.
+#[test]
+fn killed_at_every_point_before_its_changes_stand() {
+    let dir = directory();
+    let file = put_line(dir.path(), 7, "eth0", "0-1");
+    let value = || std::fs::read_to_string(&file).unwrap().trim().to_owned();
+    let mut has_stood = false;
+    for point in 1.. {
+        let status = role("persister")
+            .env("AT", point.to_string())
+            .env("DIR", dir.path())
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        let report = undo(dir.path(), UndoOptions::default());
+        assert!(report.is_clean(), "point {point}: {report:?}");
+        let stands = !report.persistent.is_empty();
+        assert_eq!(value(), if stands { "1" } else { "0-1" }, "point {point}");
+        assert!(stands || !has_stood, "point {point}");
+        has_stood = stands;
+        let all = UndoOptions { persistent: true, ..UndoOptions::default() };
+        assert!(undo(dir.path(), all).is_clean(), "point {point}");
+        assert_eq!(value(), "0-1", "point {point}");
+        assert!(journals(dir.path()).is_empty(), "point {point}");
+        if status.signal() != Some(libc::SIGKILL) {
+            assert!(status.success() && has_stood && point > 4, "point {point}: {status}");
+            return;
+        }
+    }
+}
+
 #[test]
 fn an_undo_that_is_killed_is_completed_by_the_next() {
     let Some((x, _)) = two_cpus("an_undo_that_is_killed") else { return };

@@ -109,7 +109,7 @@ fn a_journal_of_another_boot_or_namespace_is_not_undone() {
         let text = line(&header) + &line(&pin(1, &a.task, x));
         let path = put(dir.path(), "1-1.jsonl", text.as_bytes());
         for force in [false, true] {
-            let report = undo(dir.path(), UndoOptions { force });
+            let report = undo(dir.path(), UndoOptions { force, ..UndoOptions::default() });
             assert!(report.is_clean(), "{field}: {report:?}");
             assert_eq!(a.mask(), just(x), "{field}");
             assert_eq!(path.exists(), !is_removed, "{field}");

@@ -101,7 +101,7 @@ fn children_whose_fork_was_missed_are_found() {
         let children = [victim.make("thread"), victim.make("child"), victim.make("orphan")];
         let report = if by_file {
             let path = session.journal_path();
-            let report = undo_file(&path, UndoOptions { force: true });
+            let report = undo_file(&path, UndoOptions { force: true, ..UndoOptions::default() });
             drop(session);
             report
         } else {

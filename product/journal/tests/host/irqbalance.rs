@@ -128,7 +128,7 @@ fn a_stopped_irqbalance_is_told_by_the_next_undo() {
     stand_in.hide(false);
     assert_eq!(stand_in.list(), [4]);
     // Its writer, this process, lives.
-    let report = undo(dir.path(), UndoOptions { force: true });
+    let report = undo(dir.path(), UndoOptions { force: true, ..UndoOptions::default() });
     assert!(report.is_clean(), "{report:?}");
     assert!(stand_in.list().is_empty());
     for path in journals(dir.path()) {

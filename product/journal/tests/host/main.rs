@@ -8,6 +8,7 @@ mod damage;
 mod inheritance;
 mod irqbalance;
 mod lines;
+mod persistent;
 mod place;
 mod roles;
 mod setting;

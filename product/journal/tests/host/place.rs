@@ -73,7 +73,8 @@ fn a_mask_of_the_user_wins_even_if_it_equals_an_earlier_pin() {
     session.place(&other.task, y, Style::Hard).unwrap();
     session.place(&bystander.task, x, Style::Hard).unwrap();
     affinity::set(other.task.tid, &just(x)).unwrap();
-    let report = evenkeel_journal::undo_file(&session.journal_path(), UndoOptions { force: true });
+    let forced = UndoOptions { force: true, ..UndoOptions::default() };
+    let report = evenkeel_journal::undo_file(&session.journal_path(), forced);
     assert!(report.is_clean(), "{report:?}");
     assert_eq!((sleeper.mask(), other.mask(), bystander.mask()), (just(x), just(x), all()));
     assert_eq!(report.kept.len(), 1, "{report:?}");
@@ -208,7 +209,7 @@ fn two_sessions_leave_each_others_threads_alone() {
     let report = undo(two.path(), UndoOptions::default());
     assert_eq!(report.live.len(), 1);
     assert_eq!(b.mask(), just(y));
-    let report = undo(two.path(), UndoOptions { force: true });
+    let report = undo(two.path(), UndoOptions { force: true, ..UndoOptions::default() });
     assert_eq!(report.restored, [b.task]);
     assert_eq!(b.mask(), all());
     assert!(matches!(

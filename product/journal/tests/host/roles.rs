@@ -174,6 +174,24 @@ fn writer() {
     std::process::exit(0);
 }
 
+/// A session that lets its change stand, and is killed at failpoint AT.
+#[test]
+#[ignore = "a role"]
+fn persister() {
+    if !is_meant("persister") {
+        return;
+    }
+    failpoint::arm(variable("AT").parse().unwrap());
+    let root = PathBuf::from(variable("DIR"));
+    let mut session = Session::open(&root, SessionOptions::default()).unwrap();
+    for cpus in ["0", "1"] {
+        let moved = session.move_line(&root, 7, "eth0", &cpus.parse().unwrap()).unwrap();
+        assert_eq!(moved, MovedLine::Moved);
+    }
+    session.persist().unwrap();
+    std::process::exit(0);
+}
+
 /// An undo that is killed at failpoint AT.
 #[test]
 #[ignore = "a role"]
