@@ -10,6 +10,7 @@ mod cpuset;
 mod daemon;
 mod figures;
 mod hotplug;
+mod interrupts;
 mod invalid_options;
 mod journals;
 mod kill_moments;

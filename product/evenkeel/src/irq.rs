@@ -2,7 +2,9 @@
 //! it.
 
 mod common;
+mod gate;
 mod run;
+mod signals;
 
 use std::collections::BTreeMap;
 
@@ -62,8 +64,8 @@ fn show_plan(args: &IrqPlanArgs) -> Result<i32> {
     words(&plan).iter().for_each(|line| println!("{line}"));
     if irqbalance_runs() {
         println!(
-            "irqbalance runs, and would move lines back: stop it, or start it with --banirq=LINE for \
-             each line that is not to be its own."
+            "irqbalance runs, and would move lines back: stop it, or let `irq run --take-over` have it \
+             leave the moved lines alone."
         );
     }
     Ok(0)

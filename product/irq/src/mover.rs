@@ -1,13 +1,14 @@
 //! The actuator of `evenkeel irq run`: moves lines and the kernel threads of threaded NAPI under the
-//! journal, so that everything is taken back whatever ends the run.
+//! journal, so that everything is taken back whatever ends the run; and has irqbalance leave the moved
+//! lines alone, if that is asked for.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use evenkeel_journal::{
-    DisplacedLine, JournalError, LetGoLine, MovedLine, PlaceError, Placed, Session, SessionOptions,
-    SettingError, Style, SupervisedSession, SupervisorCommand, SupervisorError, TaskRef,
-    UndoReport, undo_earlier,
+    BanError, DisplacedLine, Irqbalance, JournalError, LetGoLine, MovedLine, PlaceError, Placed,
+    Session, SessionOptions, SettingError, Style, SupervisedSession, SupervisorCommand,
+    SupervisorError, TaskRef, UndoReport, find_irqbalance, undo_earlier,
 };
 
 use crate::decide::Move;
@@ -36,10 +37,21 @@ pub struct Mover {
     session: SupervisedSession,
     /// By number.
     placed: BTreeMap<i32, (TaskRef, String)>,
+    irqbalance: Beside,
+}
+
+/// What is done about irqbalance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Beside {
+    /// It does not run, or its lines stay.
+    Yields,
+    /// It is told to leave each moved line alone. These were told of all that are moved.
+    TakesOver(Vec<Irqbalance>),
 }
 
 impl Mover {
-    /// Takes back what killed processes left, and opens a journal.
+    /// Takes back what killed processes left, and opens a journal. `takes_over`: irqbalance is told to
+    /// leave the moved lines alone.
     ///
     /// # Errors
     /// All of [`JournalError`].
@@ -47,11 +59,16 @@ impl Mover {
         directory: &Path,
         command: Vec<String>,
         supervisor: SupervisorCommand,
+        takes_over: bool,
     ) -> Result<Self, JournalError> {
         undo_earlier(directory);
         let options = SessionOptions { command, ..SessionOptions::default() };
         let session = Session::open(directory, options)?;
-        Ok(Self { session: SupervisedSession::new(session, supervisor), placed: BTreeMap::new() })
+        Ok(Self {
+            session: SupervisedSession::new(session, supervisor),
+            placed: BTreeMap::new(),
+            irqbalance: if takes_over { Beside::TakesOver(Vec::new()) } else { Beside::Yields },
+        })
     }
 
     /// What the moved sources were allowed before.
@@ -64,6 +81,40 @@ impl Mover {
             .iter()
             .filter_map(|(number, (task, _))| Some((*number, session.allowed_cpus(task).ok()?)));
         Originals { lines, threads: threads.collect() }
+    }
+
+    /// Has every irqbalance that was started since leave alone what is moved.
+    fn tell_new_irqbalance(&mut self) -> Result<(), JournalError> {
+        let Beside::TakesOver(told) = &mut self.irqbalance else { return Ok(()) };
+        let session = self.session.session();
+        let lines: Vec<u32> = session.lines().iter().map(|line| line.number).collect();
+        let running = find_irqbalance(Path::new("/"));
+        for one in running.iter().filter(|one| !told.contains(one)) {
+            for line in &lines {
+                match session.ban_line(one, *line) {
+                    Err(BanError::Journal(why)) => return Err(why),
+                    Err(why) => tracing::warn!("{why}; it may move line {line}"),
+                    Ok(()) => {}
+                }
+            }
+        }
+        *told = running;
+        Ok(())
+    }
+
+    /// Has irqbalance leave a line alone; or says why it does not.
+    fn ban(&mut self, line: u32) -> Result<Option<String>, MoveError> {
+        if self.irqbalance == Beside::Yields {
+            return Ok(None);
+        }
+        for one in find_irqbalance(Path::new("/")) {
+            match self.session.supervised()?.ban_line(&one, line) {
+                Err(BanError::Journal(why)) => return Err(why.into()),
+                Err(why) => return Ok(Some(why.to_string())),
+                Ok(()) => {}
+            }
+        }
+        Ok(None)
     }
 
     /// Takes everything back.
@@ -90,6 +141,7 @@ impl Actuator for Mover {
     type Error = MoveError;
 
     fn look(&mut self) -> Result<Vec<Change>, MoveError> {
+        self.tell_new_irqbalance()?;
         let session = self.session.session();
         let lines = session.release_changed_lines()?;
         let by_other = |LetGoLine { number, name, found }| {
@@ -125,6 +177,9 @@ impl Actuator for Mover {
             SourceId::Thread(number) => return self.move_thread(number, step),
             SourceId::Napi(_) => return Ok(Outcome::Nothing),
         };
+        if let Some(why) = self.ban(line)? {
+            return Ok(Outcome::Refused { why });
+        }
         let cpu = [step.to].into_iter().collect();
         let session = self.session.supervised()?;
         Ok(match session.move_line(Path::new("/"), line, &step.name, &cpu) {

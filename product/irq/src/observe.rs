@@ -1,11 +1,10 @@
 //! Two readings, and the snapshot of the interval between them.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use evenkeel_journal::{affinity, effective_cpuset};
+use evenkeel_journal::{affinity, effective_cpuset, find_irqbalance};
 use evenkeel_machine::{CpuSet, Machine};
 
 use crate::counters::Counters;
@@ -39,6 +38,8 @@ pub struct Observer {
     machine: Machine,
     counters: Result<Counters, String>,
     last: Reading,
+    /// Lines are moved although irqbalance runs: it is told to leave these alone.
+    takes_over: bool,
 }
 
 /// What was counted until a moment.
@@ -57,7 +58,12 @@ impl Observer {
         let machine = Machine::from_sysfs(Path::new("/"))?;
         let counters = Counters::open().map_err(|why| why.to_string());
         let last = read(&counters)?;
-        Ok(Self { machine, counters, last })
+        Ok(Self { machine, counters, last, takes_over: false })
+    }
+
+    /// Has lines moved although irqbalance runs.
+    pub fn take_over(&mut self) {
+        self.takes_over = true;
     }
 
     /// What happened since the last call, or since the start. `protected` are the CPUs of `--for`;
@@ -79,7 +85,8 @@ impl Observer {
         let online = self.machine.online();
         let totals = now.totals.since(&before.totals);
         let is_exact = self.counters.is_ok();
-        let mut sources = line_sources(&totals, &online, is_exact, originals);
+        let has_irqbalance = !self.takes_over && irqbalance_runs();
+        let mut sources = line_sources(&totals, &online, originals, (is_exact, has_irqbalance));
         let before_ns: BTreeMap<_, u64> =
             before.threads.iter().map(|(thread, ns)| (thread.task, *ns)).collect();
         for (thread, ns) in &now.threads {
@@ -146,12 +153,11 @@ fn napi_of(totals: &NapiTotals) -> Napi {
 fn line_sources(
     totals: &Totals,
     online: &CpuSet,
-    is_exact: bool,
     originals: &Originals,
+    (is_exact, has_irqbalance): (bool, bool),
 ) -> Vec<Source> {
     let root = Path::new("/");
     let devices = sysfs::devices(root);
-    let has_irqbalance = irqbalance_runs();
     let mut sources = Vec::new();
     for (number, mut line) in sysfs::lines(root) {
         if let Some(original) = originals.lines.get(&number) {
@@ -261,12 +267,9 @@ fn other_ns(softirqs: &SoftirqTotals, sources: &[Source], cpu: u32) -> u64 {
     softirqs.ns.get(cpu).saturating_sub(known)
 }
 
-/// Whether irqbalance runs, by the name of its process.
+/// Whether irqbalance runs, by the name of its process or by its socket.
 pub fn irqbalance_runs() -> bool {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit()).any(|entry| {
-        fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name.trim() == "irqbalance")
-    })
+    !find_irqbalance(Path::new("/")).is_empty()
 }
 
 #[cfg(test)]

@@ -59,6 +59,12 @@ pub struct IrqRunArgs {
     /// it.
     #[arg(long = "for", value_name = "PID|CGROUP")]
     pub program: Option<Program>,
+    /// Have a running irqbalance leave the moved lines alone, until the end.
+    #[arg(long)]
+    pub take_over: bool,
+    /// Print each event as a line of JSON, and at the end what was taken back.
+    #[arg(long)]
+    pub json: bool,
     /// For fault tests.
     #[command(flatten)]
     pub faults: FaultArgs,

@@ -1,30 +1,19 @@
 //! `evenkeel irq run`: moves interrupts in rounds until it is told to end, and takes all moves back
 //! then. Which move is made is decided by `evenkeel_irq::Rounds`.
 
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::AsFd;
-use std::path::Path;
-use std::time::{Duration, Instant};
-
 use anyhow::{Context, Result};
-use evenkeel_irq::{Accounting, Mover, Observer, Program, ProgramError, Rounds, irqbalance_runs};
-use evenkeel_journal::{failpoint, runtime_dir};
+use evenkeel_irq::{Accounting, Event, Mover, Observer, Rounds};
+use evenkeel_journal::{UndoReport, failpoint, runtime_dir};
 use evenkeel_machine::CpuSet;
-use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signalfd::SignalFd;
 
-use super::common::{NO_PROGRAM, source_of_figures, time};
+use super::common::{
+    IMPOSSIBLE, NO_PROGRAM, cpus_of, say, say_report, source_of_figures, time, warn,
+};
+use super::gate::{lock, reason_against};
+use super::signals::{is_told_to_end, watch_signals};
 use crate::cli::IrqRunArgs;
 use crate::supervisor;
-
-/// Exit code when interrupts cannot be moved here, by this user, or now.
-const IMPOSSIBLE: i32 = 3;
-/// In the folder of sockets and journals: locked by the one process that moves interrupts.
-const LOCK: &str = "irq.lock";
 
 /// Moves interrupts until SIGTERM or SIGINT, or until the program of `--for` ends. Returns the exit
 /// code.
@@ -43,7 +32,7 @@ pub fn main(args: &IrqRunArgs) -> Result<i32> {
     };
     let directory = runtime_dir()?;
     let locked = lock(&directory)?;
-    let _locked = match (locked, reason_against()) {
+    let _locked = match (locked, reason_against(args.take_over)) {
         (Ok(_), Some(why)) | (Err(why), _) => {
             warn(&why);
             return Ok(IMPOSSIBLE);
@@ -51,30 +40,47 @@ pub fn main(args: &IrqRunArgs) -> Result<i32> {
         (Ok(file), None) => file,
     };
     let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let mut mover = Mover::open(&directory, command, supervisor::command(&args.faults))?;
-    let ended = rounds(args, &signals, protected, &mut mover);
+    let supervisor = supervisor::command(&args.faults);
+    let mut mover = Mover::open(&directory, command, supervisor, args.take_over)?;
+    let talk = Talk { is_json: args.json };
+    let ended = rounds(args, &signals, protected, &mut mover, &talk);
     // However it ended.
     let report = mover.close();
-    for file in &report.restored_settings {
-        say(&format!("{}: set back to its earlier value.", file.display()));
-    }
-    for kept in &report.kept_settings {
-        let file = kept.file.display();
-        say(&format!("{file}: left at {}, which another process set.", kept.found));
-    }
-    report.errors.iter().for_each(|why| warn(&why.to_string()));
+    talk.end(&report)?;
     ended.map(|()| i32::from(!report.errors.is_empty()))
 }
 
-/// What makes every move impossible, and what to do.
-fn reason_against() -> Option<String> {
-    if !nix::unistd::geteuid().is_root() {
-        return Some("only root may move interrupts: run it as root".to_owned());
+/// How events are printed.
+struct Talk {
+    is_json: bool,
+}
+
+impl Talk {
+    /// What is for people only.
+    fn note(&self, what: &str) {
+        if !self.is_json {
+            say(what);
+        }
     }
-    irqbalance_runs().then(|| {
-        "irqbalance runs, and would move lines back: stop it first (systemctl stop irqbalance)"
-            .to_owned()
-    })
+
+    fn event(&self, event: &Event) -> Result<()> {
+        if self.is_json {
+            say(&serde_json::to_string(event)?)
+        } else {
+            say(&event.to_string())
+        }
+        Ok(())
+    }
+
+    fn end(&self, report: &UndoReport) -> Result<()> {
+        if self.is_json {
+            say(&serde_json::to_string(&serde_json::json!({ "undone": report }))?);
+            report.errors.iter().for_each(|why| warn(&why.to_string()));
+        } else {
+            say_report(report);
+        }
+        Ok(())
+    }
 }
 
 fn rounds(
@@ -82,98 +88,35 @@ fn rounds(
     signals: &SignalFd,
     mut protected: CpuSet,
     mover: &mut Mover,
+    talk: &Talk,
 ) -> Result<()> {
     let mut observer = Observer::start()?;
+    if args.take_over {
+        observer.take_over();
+    }
     let mut rounds = Rounds::default();
     let program = args.program.as_ref();
     let beside = program.map(|program| format!(", away from {program} (CPUs {protected})"));
     let seconds = time(args.interval).as_secs_f64();
-    say(&format!("Moving interrupts{}, a round every {seconds} s.", beside.unwrap_or_default()));
+    let beside = beside.unwrap_or_default();
+    talk.note(&format!("Moving interrupts{beside}, a round every {seconds} s."));
     let mut has_said = false;
     while !is_told_to_end(signals, time(args.interval))? {
         match cpus_of(program) {
             Ok(cpus) => protected = cpus,
             Err(why) => {
-                say(&format!("{why}. Interrupts are moved back."));
+                talk.note(&format!("{why}. Interrupts are moved back."));
                 return Ok(());
             }
         }
         let snapshot = observer.snapshot(&protected, &mover.originals())?;
         if matches!(snapshot.accounting, Accounting::Counts(_)) && !has_said {
-            say(&format!("{} Lines stay.", source_of_figures(&snapshot)));
+            warn(&format!("{} Lines stay.", source_of_figures(&snapshot)));
             has_said = true;
         }
         for event in rounds.round(snapshot, mover)? {
-            say(&event.to_string());
+            talk.event(&event)?;
         }
     }
     Ok(())
-}
-
-fn cpus_of(program: Option<&Program>) -> Result<CpuSet, ProgramError> {
-    program.map_or_else(|| Ok(CpuSet::new()), Program::cpus)
-}
-
-/// Locks the file of the one that runs, for as long as this process lives; or says which one runs. A
-/// lock by fcntl(2): the kernel tells its process, and the supervisor does not inherit it.
-fn lock(directory: &Path) -> Result<Result<File, String>> {
-    let path = directory.join(LOCK);
-    let open = File::options().create(true).truncate(false).write(true).open(&path);
-    let file = open.with_context(|| path.display().to_string())?;
-    let mut whole = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    };
-    match fcntl(&file, FcntlArg::F_SETLK(&whole)) {
-        Ok(_) => return Ok(Ok(file)),
-        Err(Errno::EAGAIN | Errno::EACCES) => {}
-        Err(why) => return Err(why).with_context(|| path.display().to_string()),
-    }
-    fcntl(&file, FcntlArg::F_GETLK(&mut whole))?;
-    let runs = match whole.l_pid {
-        pid @ 1.. => format!("process {pid}"),
-        _ => "a process of another PID namespace".to_owned(),
-    };
-    Ok(Err(format!("{runs} moves interrupts already (evenkeel irq run): end it first")))
-}
-
-fn watch_signals() -> Result<SignalFd, Errno> {
-    let mut watched = SigSet::empty();
-    watched.add(Signal::SIGTERM);
-    watched.add(Signal::SIGINT);
-    watched.thread_block()?;
-    SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
-}
-
-/// Waits this long; true: a signal came.
-fn is_told_to_end(signals: &SignalFd, interval: Duration) -> Result<bool> {
-    let end = Instant::now() + interval;
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(false);
-        }
-        let mut readable = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-        // Rounded up: a last part of a millisecond is not spent spinning.
-        let patience = left + Duration::from_millis(1);
-        match poll(&mut readable, PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO)) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(why) => return Err(why.into()),
-        }
-        if signals.read_signal()?.is_some() {
-            return Ok(true);
-        }
-    }
-}
-
-/// Not by println, which panics when standard output is closed.
-fn say(what: &str) {
-    let _ = writeln!(std::io::stdout(), "{what}");
-}
-
-fn warn(what: &str) {
-    let _ = writeln!(std::io::stderr(), "evenkeel: {what}");
 }
