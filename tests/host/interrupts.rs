@@ -15,7 +15,7 @@ fn refusal(host: &Host, words: &[&str]) -> (String, Option<i32>) {
 fn only_root_moves_interrupts() {
     let host = Host::new();
     let wanted = "evenkeel: only root may move interrupts: run it as root\n".to_owned();
-    for words in [&["run"][..], &["run", "--take-over"]] {
+    for words in [&["run"][..], &["run", "--take-over"], &["once"], &["once", "--watch", "60s"]] {
         let words = [&["irq"], words].concat();
         assert_eq!(refusal(&host, &words), (wanted.clone(), Some(3)), "{words:?}");
     }

@@ -16,7 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 
 pub use compare::CompareArgs;
-pub use irq::{IrqArgs, IrqPart, IrqPlanArgs, IrqRunArgs, IrqStatusArgs};
+pub use irq::{IrqArgs, IrqOnceArgs, IrqPart, IrqPlanArgs, IrqRunArgs, IrqStatusArgs};
 pub use keel::{IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions};
 pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
 pub use shared::{FaultArgs, Interval, JsonArgs, LoopbackAddress};

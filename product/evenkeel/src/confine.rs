@@ -156,7 +156,7 @@ fn of(command: &Command, runtime: impl FnOnce() -> Option<PathBuf>) -> Option<Bo
             },
             SaisPart::Status(_) | SaisPart::Explain(_) | SaisPart::Model(_) => return None,
         },
-        Command::Irq(args) if matches!(args.part, IrqPart::Run(_)) => Bounds {
+        Command::Irq(args) if matches!(args.part, IrqPart::Run(_) | IrqPart::Once(_)) => Bounds {
             sockets: LOCAL,
             programs: Programs::Own,
             writable: runtime().map(|folder| knobs().chain([folder]).collect()),
@@ -277,12 +277,13 @@ mod tests {
         errno_of(unsafe { libc::syscall(libc::SYS_socket, family, libc::SOCK_DGRAM, 0) })
     }
 
-    const SERVICES: [&[&str]; 6] = [
+    const SERVICES: [&[&str]; 7] = [
         &["daemon"],
         &["sched"],
         &["sais", "attach", "lo"],
         &["sais", "serve", "/"],
         &["irq", "run"],
+        &["irq", "once"],
         &["supervise", "/run/evenkeel/journal/1.jsonl"],
     ];
 

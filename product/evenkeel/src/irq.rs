@@ -1,8 +1,9 @@
-//! `evenkeel irq`: where interrupt work runs, what it costs there, and what would be moved. `run` moves
-//! it.
+//! `evenkeel irq`: where interrupt work runs, what it costs there, and what would be moved. `run` and
+//! `once` move it.
 
 mod common;
 mod gate;
+mod once;
 mod run;
 mod signals;
 
@@ -10,8 +11,12 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
-use evenkeel_irq::{Accounting, Plan, Snapshot, Source, SourceId, irqbalance_runs, plan, watch};
+use evenkeel_irq::{
+    Accounting, Originals, Plan, Snapshot, Source, SourceId, irqbalance_runs, plan, watch,
+};
+use evenkeel_journal::{Standing, runtime_dir};
 use evenkeel_machine::CpuSet;
+use serde::Serialize;
 
 use self::common::{NO_PROGRAM, source_of_figures, time};
 use crate::cli::{IrqArgs, IrqPart, IrqPlanArgs, IrqStatusArgs};
@@ -30,19 +35,57 @@ pub fn main(args: &IrqArgs) -> Result<i32> {
         IrqPart::Status(args) => status(args),
         IrqPart::Plan(args) => show_plan(args),
         IrqPart::Run(args) => run::main(args),
+        IrqPart::Once(args) => once::main(args),
     }
 }
 
 fn status(args: &IrqStatusArgs) -> Result<i32> {
-    let snapshot = watch(time(args.watch), &CpuSet::new())?;
+    let standing = standing();
+    let snapshot = watch(time(args.watch), &CpuSet::new(), &Originals::of(&standing))?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&snapshot)?);
+        let status = Status { snapshot, standing: standing_words(&standing) };
+        println!("{}", serde_json::to_string_pretty(&status)?);
         return Ok(0);
     }
     println!("{}", source_of_figures(&snapshot));
     println!("{}", table(&snapshot));
     picture(&snapshot).iter().for_each(|line| println!("{line}"));
+    standing_lines(&standing).iter().for_each(|line| println!("{line}"));
     Ok(0)
+}
+
+/// What `status --json` prints.
+#[derive(Debug, Serialize)]
+struct Status {
+    #[serde(flatten)]
+    snapshot: Snapshot,
+    /// What `irq once` left moved.
+    standing: Vec<String>,
+}
+
+/// What `irq once` left moved.
+fn standing() -> Standing {
+    runtime_dir().map(|folder| Standing::read(&folder)).unwrap_or_default()
+}
+
+fn standing_words(standing: &Standing) -> Vec<String> {
+    let lines = standing.lines.iter().map(|line| {
+        let (name, number, before, set) = (&line.name, line.number, &line.before, &line.set);
+        format!("{name} (line {number}): CPUs {before} -> CPUs {set}")
+    });
+    let threads = standing.pins.iter().map(|pin| format!("{}: CPUs {}", pin.task, pin.set));
+    lines.chain(threads).collect()
+}
+
+/// What stands as `evenkeel irq once` left it, in words; none: nothing.
+pub fn standing_lines(standing: &Standing) -> Vec<String> {
+    let words = standing_words(standing);
+    if words.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec!["Moved by `evenkeel irq once`; `evenkeel undo` takes it back:".to_owned()];
+    lines.extend(words.into_iter().map(|word| format!("    {word}")));
+    lines
 }
 
 fn show_plan(args: &IrqPlanArgs) -> Result<i32> {
@@ -53,7 +96,7 @@ fn show_plan(args: &IrqPlanArgs) -> Result<i32> {
             return Ok(NO_PROGRAM);
         }
     };
-    let snapshot = watch(time(args.watch), &protected)?;
+    let snapshot = watch(time(args.watch), &protected, &Originals::of(&standing()))?;
     let plan = plan(&snapshot);
     if args.json {
         println!("{}", serde_json::to_string_pretty(&plan)?);

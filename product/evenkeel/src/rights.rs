@@ -46,7 +46,7 @@ fn of(command: &Command) -> Option<CapabilitySet> {
         Command::Irq(args) => match args.part {
             // They change nothing.
             IrqPart::Status(_) | IrqPart::Plan(_) => READING.union(PROGRAMS),
-            IrqPart::Run(_) => OTHERS.union(PROGRAMS).union(UNDOING),
+            IrqPart::Run(_) | IrqPart::Once(_) => OTHERS.union(PROGRAMS).union(UNDOING),
         },
         Command::Supervise(_) | Command::Undo(_) => OTHERS.union(UNDOING),
         Command::Join(_)

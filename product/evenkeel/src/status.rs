@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 use evenkeel_host::{Accounting, Placement, ProgramStatus, Proven, Waits, read_status_files};
-use evenkeel_journal::runtime_dir;
+use evenkeel_journal::{Standing, runtime_dir};
 
 use crate::cli::JsonArgs;
-use crate::{daemon_client, decision_text, keel_client};
+use crate::{daemon_client, decision_text, irq, keel_client};
 
-/// Prints the keel that runs and each balanced program.
+/// Prints the keel that runs, what `irq once` left moved, and each balanced program.
 ///
 /// # Errors
 /// The status files cannot be read.
@@ -22,6 +22,8 @@ pub fn main(args: &JsonArgs) -> Result<i32> {
         println!("{line}");
     }
     daemon_client::read_quotas().iter().for_each(|line| println!("{line}"));
+    let standing = Standing::read(&runtime_dir()?);
+    irq::standing_lines(&standing).iter().for_each(|line| println!("{line}"));
     if programs.is_empty() {
         println!("No program runs under evenkeel. Start one with: evenkeel run -- CMD");
     }

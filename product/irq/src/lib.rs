@@ -13,12 +13,14 @@
 //! | `protect` | the CPUs of the program that `--for` names |
 //! | `decide` | from a snapshot to a plan; pure |
 //! | `rounds` | which move of a plan is made, and what stays for good; pure |
+//! | `once` | all moves of one plan; pure |
 //! | `mover` | moves lines and threads, under the journal |
 
 mod counters;
 mod decide;
 mod mover;
 mod observe;
+mod once;
 mod protect;
 mod records;
 mod rounds;
@@ -31,6 +33,7 @@ pub use counters::{Counters, CountersError};
 pub use decide::{Move, Plan, Reason, plan};
 pub use mover::{MoveError, Mover};
 pub use observe::{ObserveError, Observer, Originals, irqbalance_runs, watch};
+pub use once::once;
 pub use protect::{Program, ProgramError};
 pub use rounds::{Actuator, Change, Event, MovedByOther, Outcome, Rounds};
 pub use snapshot::{Accounting, Cpu, Held, Napi, Snapshot, Source, SourceId};

@@ -1,13 +1,13 @@
-//! The actuator of `evenkeel irq run`: moves lines and the kernel threads of threaded NAPI under the
-//! journal, so that everything is taken back whatever ends the run; and has irqbalance leave the moved
-//! lines alone, if that is asked for.
+//! The actuator of `evenkeel irq run` and `once`: moves lines and the kernel threads of threaded NAPI
+//! under the journal, so that everything is taken back whatever ends the run; and has irqbalance leave
+//! the moved lines alone, if that is asked for.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use evenkeel_journal::{
     BanError, DisplacedLine, Irqbalance, JournalError, LetGoLine, MovedLine, PlaceError, Placed,
-    Session, SessionOptions, SettingError, Style, SupervisedSession, SupervisorCommand,
+    Session, SessionOptions, SettingError, Standing, Style, SupervisedSession, SupervisorCommand,
     SupervisorError, TaskRef, UndoReport, find_irqbalance, undo_earlier,
 };
 
@@ -37,6 +37,8 @@ pub struct Mover {
     session: SupervisedSession,
     /// By number.
     placed: BTreeMap<i32, (TaskRef, String)>,
+    /// What the lines that an earlier `once` has moved were allowed before.
+    standing: Originals,
     irqbalance: Beside,
 }
 
@@ -67,6 +69,7 @@ impl Mover {
         Ok(Self {
             session: SupervisedSession::new(session, supervisor),
             placed: BTreeMap::new(),
+            standing: Originals::of(&Standing::read(directory)),
             irqbalance: if takes_over { Beside::TakesOver(Vec::new()) } else { Beside::Yields },
         })
     }
@@ -74,13 +77,25 @@ impl Mover {
     /// What the moved sources were allowed before.
     pub fn originals(&mut self) -> Originals {
         let session = self.session.session();
-        let lines = session.lines().iter().map(|line| (line.number, line.before.clone()));
-        let lines = lines.collect();
-        let threads = self
-            .placed
-            .iter()
-            .filter_map(|(number, (task, _))| Some((*number, session.allowed_cpus(task).ok()?)));
-        Originals { lines, threads: threads.collect() }
+        let mut originals = self.standing.clone();
+        for line in session.lines() {
+            // What an earlier `once` noted is older.
+            originals.lines.entry(line.number).or_insert_with(|| line.before.clone());
+        }
+        for (number, (task, _)) in &self.placed {
+            if let Ok(cpus) = session.allowed_cpus(task) {
+                originals.threads.insert(*number, cpus);
+            }
+        }
+        originals
+    }
+
+    /// Lets all moves stand when this process ends. Returns their journal.
+    ///
+    /// # Errors
+    /// All of [`JournalError`]; everything is taken back then.
+    pub fn persist(self) -> Result<PathBuf, JournalError> {
+        self.session.persist()
     }
 
     /// Has every irqbalance that was started since leave alone what is moved.

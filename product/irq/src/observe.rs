@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use evenkeel_journal::{affinity, effective_cpuset, find_irqbalance};
+use evenkeel_journal::{Standing, affinity, effective_cpuset, find_irqbalance};
 use evenkeel_machine::{CpuSet, Machine};
 
 use crate::counters::Counters;
@@ -31,6 +31,15 @@ pub struct Originals {
     pub lines: BTreeMap<u32, CpuSet>,
     /// The CPUs of kernel threads, by number.
     pub threads: BTreeMap<i32, CpuSet>,
+}
+
+impl Originals {
+    /// Of the lines that stand as an earlier `evenkeel irq once` left them. Its threads stay: for a
+    /// later run they are where their user pinned them.
+    pub fn of(standing: &Standing) -> Self {
+        let lines = standing.lines.iter().map(|line| (line.number, line.before.clone()));
+        Self { lines: lines.collect(), ..Self::default() }
+    }
 }
 
 /// Observes interrupts from its making on.
@@ -114,14 +123,18 @@ impl Observer {
     }
 }
 
-/// Observes for this long.
+/// Observes for this long. `originals` is of what stands as an earlier `evenkeel irq once` left it.
 ///
 /// # Errors
 /// All of [`ObserveError`].
-pub fn watch(time: Duration, protected: &CpuSet) -> Result<Snapshot, ObserveError> {
+pub fn watch(
+    time: Duration,
+    protected: &CpuSet,
+    originals: &Originals,
+) -> Result<Snapshot, ObserveError> {
     let mut observer = Observer::start()?;
     std::thread::sleep(time);
-    observer.snapshot(protected, &Originals::default())
+    observer.snapshot(protected, originals)
 }
 
 fn read(counters: &Result<Counters, String>) -> Result<Reading, ObserveError> {

@@ -172,6 +172,21 @@ impl Snapshot {
         loads
     }
 
+    /// Has all the time of a source on this CPU, as after a move.
+    pub(crate) fn relocate(&mut self, source: SourceId, to: u32) {
+        for it in self.sources.iter_mut().filter(|it| it.id == source) {
+            it.ns = [(to, it.total_ns())].into();
+            it.effective = [to].into_iter().collect();
+        }
+    }
+
+    /// Keeps a source where it is.
+    pub(crate) fn hold(&mut self, source: SourceId, held: Held) {
+        for it in self.sources.iter_mut().filter(|it| it.id == source) {
+            it.held = Some(held);
+        }
+    }
+
     /// A part of the interval, in percent.
     pub fn percent(&self, ns: u64) -> f64 {
         ns as f64 * 100.0 / self.interval_ns.max(1) as f64

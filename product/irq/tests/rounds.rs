@@ -1,12 +1,12 @@
-//! The rounds of `irq run` on machines made by hand, with an actuator that moves time instead of
-//! interrupts.
-#![allow(clippy::unwrap_used)]
+//! The rounds of `irq run`, and the moves of `irq once`, on machines made by hand, with an actuator that
+//! moves time instead of interrupts.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeSet;
 
 use evenkeel_irq::{
     Accounting, Actuator, Change, Cpu, Event, Move, MovedByOther, Outcome, Rounds, Snapshot,
-    Source, SourceId,
+    Source, SourceId, once,
 };
 use evenkeel_machine::CpuSet;
 use proptest::prelude::*;
@@ -166,6 +166,33 @@ fn what_was_set_back_is_said_and_moved_again() {
     let wanted = format!("set back {name} ({source}) to its earlier affinity: CPU 1 went offline");
     assert_eq!(said[0], wanted);
     assert_eq!(fake.tried, [first, first], "{said:?}");
+}
+
+#[test]
+fn once_makes_all_moves_of_a_plan() {
+    let mut fake = Fake::new(machine(4, &[200, 200, 200, 200]));
+    let events = once(fake.machine.clone(), &mut fake).unwrap();
+    assert_eq!(events.len(), 3, "{events:?}");
+    assert!(events.iter().all(|event| matches!(event, Event::Moved(_))), "{events:?}");
+    let cpus: BTreeSet<u32> = fake.tried.iter().map(|(_, cpu)| *cpu).collect();
+    assert_eq!(cpus, [1, 2, 3].into());
+    // Nothing is left to do.
+    assert_eq!(once(fake.machine.clone(), &mut fake).unwrap(), []);
+}
+
+#[test]
+fn once_plans_again_without_what_is_refused() {
+    let mut fake = Fake::new(machine(3, &[200, 200, 200, 200]));
+    let first = once(fake.machine.clone(), &mut fake).unwrap();
+    let Some(Event::Moved(step)) = first.first() else { panic!("{first:?}") };
+    let mut fake = Fake::new(machine(3, &[200, 200, 200, 200]));
+    fake.refused = [step.source].into();
+    let events = once(fake.machine.clone(), &mut fake).unwrap();
+    let moved: Vec<_> = events.iter().filter(|event| matches!(event, Event::Moved(_))).collect();
+    assert_eq!((events.len(), moved.len()), (3, 2), "{events:?}");
+    assert_eq!(fake.tried.iter().filter(|(source, _)| *source == step.source).count(), 1);
+    fake.is_broken = true;
+    assert_eq!(once(machine(2, &[300, 250]), &mut fake).unwrap_err(), "the journal is full");
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub enum IrqPart {
     Plan(IrqPlanArgs),
     /// Move interrupts to level them until a signal comes; take all moves back then.
     Run(IrqRunArgs),
+    /// Move interrupts once; the moves stand until `evenkeel undo` or a reboot.
+    Once(IrqOnceArgs),
 }
 
 /// `evenkeel irq status`.
@@ -65,6 +67,23 @@ pub struct IrqRunArgs {
     /// Print each event as a line of JSON, and at the end what was taken back.
     #[arg(long)]
     pub json: bool,
+    /// For fault tests.
+    #[command(flatten)]
+    pub faults: FaultArgs,
+}
+
+/// `evenkeel irq once`.
+#[derive(Debug, Args)]
+pub struct IrqOnceArgs {
+    /// Watch the interrupts for this long before they are moved, 1ms to 60s.
+    #[arg(long, value_name = "TIME", default_value = "3s")]
+    pub watch: Interval,
+    /// Keep interrupts away from the CPUs of this process or cgroup, where other CPUs exist.
+    #[arg(long = "for", value_name = "PID|CGROUP")]
+    pub program: Option<Program>,
+    /// Have a running irqbalance leave the moved lines alone, until `evenkeel undo`.
+    #[arg(long)]
+    pub take_over: bool,
     /// For fault tests.
     #[command(flatten)]
     pub faults: FaultArgs,

@@ -1,0 +1,76 @@
+//! `evenkeel irq once`: watches for a while, makes the moves of one plan, and ends. The moves stand:
+//! their journal stays, and only `evenkeel undo` takes them back, or a reboot. If this process is killed
+//! before it has said so in its journal, they are taken back as those of `irq run`.
+
+use anyhow::{Context, Result};
+use evenkeel_irq::{Accounting, Event, Mover, Observer, once};
+use evenkeel_journal::{failpoint, runtime_dir};
+
+use super::common::{
+    IMPOSSIBLE, NO_PROGRAM, cpus_of, say, say_report, source_of_figures, time, warn,
+};
+use super::gate::{lock, reason_against};
+use super::signals::{is_told_to_end, watch_signals};
+use crate::cli::IrqOnceArgs;
+use crate::supervisor;
+
+/// Exit code when a signal comes while interrupts are watched.
+const ENDED: i32 = 1;
+
+/// Moves interrupts once. Returns the exit code.
+///
+/// # Errors
+/// There is no journal, or interrupts cannot be observed or moved; nothing is moved then.
+pub fn main(args: &IrqOnceArgs) -> Result<i32> {
+    failpoint::arm(args.faults.abort_at);
+    let signals = watch_signals().context("cannot wait for signals")?;
+    let directory = runtime_dir()?;
+    let locked = lock(&directory)?;
+    let _locked = match (locked, reason_against(args.take_over)) {
+        (Ok(_), Some(why)) | (Err(why), _) => {
+            warn(&why);
+            return Ok(IMPOSSIBLE);
+        }
+        (Ok(file), None) => file,
+    };
+    let protected = match cpus_of(args.program.as_ref()) {
+        Ok(cpus) => cpus,
+        Err(why) => {
+            warn(&why.to_string());
+            return Ok(NO_PROGRAM);
+        }
+    };
+    let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let supervisor = supervisor::command(&args.faults);
+    let mut mover = Mover::open(&directory, command, supervisor, args.take_over)?;
+    let mut observer = Observer::start()?;
+    if args.take_over {
+        observer.take_over();
+    }
+    if is_told_to_end(&signals, time(args.watch))? {
+        mover.close();
+        warn("a signal came: nothing is moved");
+        return Ok(ENDED);
+    }
+    let snapshot = observer.snapshot(&protected, &mover.originals())?;
+    if matches!(snapshot.accounting, Accounting::Counts(_)) {
+        warn(&format!("{} Lines stay.", source_of_figures(&snapshot)));
+    }
+    let events = match once(snapshot, &mut mover) {
+        Ok(events) => events,
+        Err(why) => {
+            say_report(&mover.close());
+            return Err(why.into());
+        }
+    };
+    events.iter().for_each(|event| say(&event.to_string()));
+    let moved = events.iter().filter(|event| matches!(event, Event::Moved(_))).count();
+    if moved == 0 {
+        say("Nothing is moved: no move makes the largest share clearly smaller.");
+        say_report(&mover.close());
+        return Ok(0);
+    }
+    mover.persist()?;
+    say(&format!("{moved} moved. This stands until `evenkeel undo`, or a reboot."));
+    Ok(0)
+}

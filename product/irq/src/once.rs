@@ -1,0 +1,36 @@
+//! The moves of `evenkeel irq once`: all those of one plan, in its order. Pure: an [`Actuator`] acts.
+
+use crate::decide::plan;
+use crate::rounds::{Actuator, Event, MovedByOther, Outcome};
+use crate::snapshot::{Held, Snapshot};
+
+/// Makes all moves that are planned for what was observed; returns what is to be said. If a move cannot
+/// be made, the rest is planned anew without it: a move may depend on those before it.
+///
+/// # Errors
+/// That of the actuator.
+pub fn once<A: Actuator>(mut snapshot: Snapshot, actuator: &mut A) -> Result<Vec<Event>, A::Error> {
+    let mut events = Vec::new();
+    // Each further plan has one source less to move.
+    'plan: loop {
+        for step in plan(&snapshot).moves {
+            let (source, name) = (step.source, step.name.clone());
+            let (held, event) = match actuator.carry_out(&step)? {
+                Outcome::Moved => {
+                    snapshot.relocate(source, step.to);
+                    events.push(Event::Moved(step));
+                    continue;
+                }
+                Outcome::Nothing => continue,
+                Outcome::LetGo { found } => {
+                    (Held::LetGo, Event::LetGo(MovedByOther { source, name, found }))
+                }
+                Outcome::Refused { why } => (Held::Refused, Event::Refused { source, name, why }),
+            };
+            events.push(event);
+            snapshot.hold(source, held);
+            continue 'plan;
+        }
+        return Ok(events);
+    }
+}
