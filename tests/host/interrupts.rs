@@ -1,4 +1,4 @@
-//! `evenkeel irq` where nothing may be moved. (Lines are moved in guests
+//! `evenkeel irq` and `evenkeel run --move-noise` where nothing may be moved. (Lines are moved in guests
 //! only: `interrupts` in tests/vm.)
 
 use crate::support::*;
@@ -19,4 +19,16 @@ fn only_root_moves_interrupts() {
         let words = [&["irq"], words].concat();
         assert_eq!(refusal(&host, &words), (wanted.clone(), Some(3)), "{words:?}");
     }
+}
+
+#[test]
+fn a_program_is_not_started_if_its_noise_cannot_be_moved() {
+    let host = Host::new();
+    let file = host.path("home/started");
+    let file = file.to_str().unwrap();
+    let (said, code) = refusal(&host, &["run", "--move-noise", "--", "touch", file]);
+    let wanted = "evenkeel: --move-noise: only root may move interrupts: run it as root; or leave \
+                  --move-noise out\n";
+    assert_eq!((&said[..], code), (wanted, Some(2)));
+    assert!(!std::path::Path::new(file).exists(), "the program was started");
 }

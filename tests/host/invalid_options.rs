@@ -49,6 +49,7 @@ fn invalid_flags_are_refused_with_the_rule_and_the_remedy() {
         (&["--shares", "--join"], &["--shares", "--join"]),
         (&["--shares", "--dry-run"], &["--shares", "--dry-run"]),
         (&["--shares", "--threads", "4"], &["--shares", "--threads"]),
+        (&["--move-noise", "--dry-run"], &["--move-noise", "--dry-run"]),
         (&["--threads", "1"], &["--threads", "1", "2..=16"]),
         (&["--threads", "17"], &["--threads", "17", "2..=16"]),
         (&["--threads", "all"], &["--threads", "all"]),

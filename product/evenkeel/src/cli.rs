@@ -152,6 +152,10 @@ pub struct RunArgs {
     /// capability [default: as many as the program starts].
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u8).range(2..=16))]
     pub threads: Option<u8>,
+    /// Also move the interrupts: away from the command's CPUs, or level over them; take that back at its
+    /// end (root) [default: off].
+    #[arg(long, conflicts_with = "dry_run")]
+    pub move_noise: bool,
     /// For fault tests.
     #[command(flatten)]
     pub faults: FaultArgs,

@@ -1,6 +1,7 @@
 //! `evenkeel irq`: where interrupt work runs, what it costs there, and what would be moved. `run` and
 //! `once` move it.
 
+pub mod beside;
 mod common;
 mod gate;
 mod once;

@@ -5,13 +5,15 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 
 use anyhow::Result;
-use evenkeel_host::{Launch, Options, Origin, SharesStatus, run};
+use evenkeel_host::{Launch, Options, Origin, SharesStatus, Summary, run};
 use evenkeel_journal::{failpoint, runtime_dir};
+use serde::Serialize;
 
 use crate::balancing::{balancing_options, machine, speed_source};
 use crate::cli::RunArgs;
 use crate::config::Config;
 use crate::decision_text::describe;
+use crate::irq::beside::{self, Beside, InterruptsSummary};
 use crate::mpi_job::MpiJob;
 use crate::shares::{Prepared, prepare};
 use crate::{daemon_client, rights, supervisor, threads};
@@ -28,6 +30,10 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
     let flags = options.flags();
     let has_report = args.dry_run || args.explain || args.json.is_some();
     let speed = speed_source(options.speed.as_deref())?;
+    let no_moves = if args.move_noise { beside::prepare()? } else { None };
+    if let Some(why) = &no_moves {
+        tracing::warn!("--move-noise has no effect: {why}");
+    }
     failpoint::arm(args.faults.abort_at);
     let dir = runtime_dir().inspect_err(|why| tracing::warn!("{why}")).ok();
     let (shares, no_shares) =
@@ -62,8 +68,12 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
         environment,
         threads,
     };
+    let mut interrupts = None;
     let started = |pid| {
         give_up_streams();
+        if args.move_noise && no_moves.is_none() {
+            interrupts = Some(Beside::start(pid, &args.faults));
+        }
         rights::keep(rights::OF_RUN);
         let joined = match (args.join, MpiJob::of_this_process()) {
             (true, _) => Some(daemon_client::join(pid)),
@@ -85,10 +95,17 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
             return Ok(i32::from(error.exit_code()));
         }
     };
+    let interrupts = match (interrupts, no_moves) {
+        (Some(beside), _) => Some(summarise(beside)),
+        (None, why) => why.map(|why| InterruptsSummary::no_effect(&why)),
+    };
+    if let Some(interrupts) = interrupts.as_ref().filter(|_| !args.quiet) {
+        say(&format!("evenkeel: interrupts: {}\n", interrupts.effect));
+    }
     if let Some(mut summary) = summary {
         summary.shares = summary.shares.or(no_shares);
         if let Some(path) = &args.json {
-            let text = serde_json::to_vec_pretty(&summary)?;
+            let text = serde_json::to_vec_pretty(&Report { summary: &summary, interrupts })?;
             if let Err(error) = std::fs::write(path, text) {
                 // The exit code stays that of the command: it matters more than the report.
                 say(&format!("evenkeel: {}: {error}\n", path.display()));
@@ -99,6 +116,22 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
         }
     }
     Ok(end.imitate())
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    summary: &'a Summary,
+    /// What came of `--move-noise`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interrupts: Option<InterruptsSummary>,
+}
+
+/// Has the interrupts moved back. The command has ended: an error is said, and changes no exit code.
+fn summarise(beside: Result<Beside>) -> InterruptsSummary {
+    let summary = beside.and_then(Beside::finish);
+    summary.unwrap_or_else(|why| InterruptsSummary::no_effect(&format!("{why:#}")))
 }
 
 /// Prints on standard error. Not by eprintln, which panics when standard error is closed.

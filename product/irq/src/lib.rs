@@ -32,7 +32,7 @@ mod totals;
 pub use counters::{Counters, CountersError};
 pub use decide::{Move, Plan, Reason, plan};
 pub use mover::{MoveError, Mover};
-pub use observe::{ObserveError, Observer, Originals, irqbalance_runs, watch};
+pub use observe::{ObserveError, Observer, Originals, irqbalance_runs, online_cpus, watch};
 pub use once::once;
 pub use protect::{Program, ProgramError};
 pub use rounds::{Actuator, Change, Event, MovedByOther, Outcome, Rounds};

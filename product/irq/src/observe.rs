@@ -285,6 +285,11 @@ pub fn irqbalance_runs() -> bool {
     !find_irqbalance(Path::new("/")).is_empty()
 }
 
+/// The CPUs that are online.
+pub fn online_cpus() -> Option<CpuSet> {
+    sysfs::online(Path::new("/"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
