@@ -10,8 +10,8 @@ use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::{
-    Test, adversaries, demo, hotplug, invariants, keel, kill_moments, policies, replay, sais,
-    shield, support, unequal, units, user_level, users,
+    Test, adversaries, demo, hotplug, interrupts, invariants, keel, kill_moments,
+    policies, replay, sais, shield, support, unequal, units, user_level, users,
 };
 
 /// The argument before a test's name.
@@ -65,7 +65,7 @@ static BOOTS: &[Boot] = &[
         topology: || Topology::flat(3),
         execution: Execution::Fastest,
         first: First::Own,
-        tests: &[user_level::TESTS, keel::WITHOUT, hotplug::TESTS, sais::OLD],
+        tests: &[user_level::TESTS, interrupts::TESTS, keel::WITHOUT, hotplug::TESTS, sais::OLD],
     },
     // The oldest one that the keel supports.
     Boot {
@@ -84,7 +84,7 @@ static BOOTS: &[Boot] = &[
             keel::UNEQUAL_LONG,
             unequal::TESTS,
             user_level::TESTS,
-            user_level::INTERRUPTS,
+            interrupts::TESTS,
         ],
     },
     // Apart, so that `make vm-test` can have both at once.
@@ -131,7 +131,7 @@ static BOOTS: &[Boot] = &[
         first: First::Own,
         tests: &[
             user_level::TESTS,
-            user_level::INTERRUPTS,
+            interrupts::TESTS,
             keel::SHORT,
             keel::NEWER,
             policies::SHORT,
@@ -146,7 +146,7 @@ static BOOTS: &[Boot] = &[
         first: First::Own,
         tests: &[
             user_level::TESTS,
-            user_level::INTERRUPTS,
+            interrupts::TESTS,
             keel::SHORT,
             keel::NEWER,
             policies::SHORT,

@@ -11,6 +11,9 @@
 #[path = "../common/running_daemon.rs"]
 mod running_daemon;
 #[allow(dead_code)]
+#[path = "../../product/journal/tests/host/stand_in.rs"]
+mod stand_in;
+#[allow(dead_code)]
 #[path = "../common/support.rs"]
 mod support;
 #[allow(dead_code)]
@@ -21,6 +24,7 @@ mod adversaries;
 mod boots;
 mod demo;
 mod hotplug;
+mod interrupts;
 mod invariants;
 mod keel;
 mod kill_moments;

@@ -27,6 +27,7 @@ pub fn play(name: &str) {
         "adversary-pinned" => crate::adversaries::play_pinned(),
         "toucher" => crate::units::play_toucher(),
         "hog" => crate::storms::play_hog(),
+        "nothing" => {}
         other => panic!("no role is called {other}"),
     }
 }

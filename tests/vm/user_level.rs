@@ -1,20 +1,12 @@
-//! The parts that need no sched_ext, on every kernel: accounting, `evenkeel run`, the daemon, interrupts
-//! and undo.
-
-use std::fs;
-use std::process::{Child, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+//! The parts that need no sched_ext, on every kernel: accounting, `evenkeel run`, the daemon and undo.
 
 use evenkeel_cbinfo::Cbinfo;
-use evenkeel_journal::affinity;
-use evenkeel_machine::CpuSet;
 use serde_json::Value;
 
 use crate::Test;
 use crate::running_daemon::{Daemon, lone_worker};
 use crate::support::*;
-use crate::worker::{Worker, lines_of};
+use crate::worker::Worker;
 
 pub const TESTS: &[Test] = &[
     Test {
@@ -40,12 +32,6 @@ pub const TESTS: &[Test] = &[
         run: the_daemon_balances_a_program_that_joins,
     },
 ];
-
-/// Linux 6.1 refuses the programs that measure interrupts: lines have no times there, and are not moved.
-pub const INTERRUPTS: &[Test] = &[Test {
-    name: "user_level::a_line_leaves_the_cpu_of_a_program_and_is_given_back",
-    run: a_line_leaves_the_cpu_of_a_program_and_is_given_back,
-}];
 
 /// Without it, evenkeel would go on with figures from /proc where a kernel does not take cbinfo.
 const EXACT: [&str; 2] = ["--accounting", "cbinfo"];
@@ -165,123 +151,5 @@ fn the_daemon_balances_a_program_that_joins() {
     worker.wait_moved(&host, 2);
     daemon.end();
     assert!(worker.is_as(&all()));
-    assert!(worker.end().success());
-}
-
-/// The first serial line, which every guest has, interrupts again and again.
-struct Noise(Arc<AtomicBool>);
-
-impl Noise {
-    fn start() -> Self {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let noise = Self(Arc::clone(&is_over));
-        let mut console = fs::File::options().write(true).open("/dev/ttyS0").unwrap();
-        std::thread::spawn(move || {
-            while !is_over.load(Ordering::Relaxed) {
-                std::io::Write::write_all(&mut console, &[b'\r'; 64]).unwrap();
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-        });
-        noise
-    }
-}
-
-impl Drop for Noise {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// `evenkeel irq run --for` this process.
-fn irq_run(host: &Host, pid: i32, flags: &[&str]) -> Child {
-    let pid = pid.to_string();
-    let words = [&["irq", "run", "--interval", "1s", "--for", &pid], flags].concat();
-    host.evenkeel(words).stdout(Stdio::piped()).spawn().unwrap()
-}
-
-fn a_line_leaves_the_cpu_of_a_program_and_is_given_back() {
-    let host = Host::new();
-    let _noise = Noise::start();
-    let status = output(&mut host.evenkeel(["irq", "status", "--json"]));
-    assert!(status.status.success(), "{status:?}");
-    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
-    assert_eq!(status["accounting"], "exact", "the kernel takes no counters: {status:#}");
-    let sources = status["sources"].as_array().unwrap();
-    let console = sources.iter().find(|source| source["name"] == "ttyS0").unwrap();
-    let times = console["ns"].as_object().unwrap().values();
-    assert!(times.filter_map(Value::as_u64).sum::<u64>() > 0, "{console:#}");
-
-    let directory = format!("/proc/irq/{}", console["id"]["line"]);
-    let read = |file: &str| -> CpuSet {
-        let list = fs::read_to_string(format!("{directory}/{file}")).unwrap();
-        list.trim().parse().unwrap()
-    };
-    let affinity = || read("smp_affinity_list");
-    let (before, home) = (affinity(), read("effective_affinity_list"));
-    assert!(before.len() > 1 && home.len() == 1, "{before} {home}");
-    let worker = lone_worker(&host);
-    for task in fs::read_dir(format!("/proc/{}/task", worker.pid)).unwrap() {
-        let tid = task.unwrap().file_name().to_str().unwrap().parse().unwrap();
-        affinity::set(tid, &home).unwrap();
-    }
-    // A line that may run on all CPUs stays where it last had to be.
-    let send_home = || {
-        for cpus in [&home, &before] {
-            fs::write(format!("{directory}/smp_affinity_list"), cpus.to_string()).unwrap();
-            wait_for("the line at home", || read("effective_affinity_list") == home);
-        }
-    };
-    let has_left = || affinity().intersection(&home).is_empty();
-
-    // This process for irqbalance, which is known by its name.
-    let name = fs::read_to_string("/proc/self/comm").unwrap();
-    fs::write("/proc/self/comm", "irqbalance").unwrap();
-    let refused = output(&mut host.evenkeel(["irq", "run"]));
-    fs::write("/proc/self/comm", name.trim()).unwrap();
-    assert_eq!(refused.status.code(), Some(3), "{refused:?}");
-    assert!(text(&refused.stderr).contains("systemctl stop irqbalance"), "{refused:?}");
-
-    let run = irq_run(&host, worker.pid, &[]);
-    wait_for("the line to leave", has_left);
-    let second = output(&mut host.evenkeel(["irq", "run"]));
-    let wanted = format!(
-        "evenkeel: process {} moves interrupts already (evenkeel irq run): end it first\n",
-        run.id()
-    );
-    assert_eq!((text(&second.stderr), second.status.code()), (wanted, Some(3)));
-    kill(run.id() as i32, libc::SIGTERM);
-    let run = run.wait_with_output().unwrap();
-    assert!(run.status.success(), "{run:?}");
-    assert_eq!(affinity(), before, "{run:?}");
-    let said = text(&run.stdout);
-    assert!(said.contains("moved ttyS0 (line ") && said.contains("is the program's"), "{said}");
-
-    // What another process sets stays, and is said.
-    send_home();
-    let mut run = irq_run(&host, worker.pid, &[]);
-    let said = lines_of(run.stdout.take().unwrap());
-    wait_for("the line to leave for another's choice", has_left);
-    fs::write(format!("{directory}/smp_affinity_list"), home.to_string()).unwrap();
-    let is_let_go = |line: String| line.starts_with("left alone ttyS0 (line ");
-    wait_for("the line to be let go", || said.try_iter().any(is_let_go));
-    kill(run.id() as i32, libc::SIGTERM);
-    assert!(ended(&mut run).success());
-    assert_eq!(affinity(), home);
-
-    send_home();
-    let mut run = irq_run(&host, worker.pid, &["--no-supervisor"]);
-    wait_for("the line to leave again", has_left);
-    run.kill().unwrap();
-    run.wait().unwrap();
-    assert!(has_left(), "nothing was left to undo");
-    let undone = host.undo();
-    assert_eq!(affinity(), before, "{undone:#}");
-
-    send_home();
-    let mut run = irq_run(&host, worker.pid, &[]);
-    wait_for("the line to leave once more", has_left);
-    run.kill().unwrap();
-    run.wait().unwrap();
-    wait_for("the supervisor", || affinity() == before && host.journals().is_empty());
     assert!(worker.end().success());
 }
