@@ -140,8 +140,15 @@ vm-adversaries: vm-setup build
 	CLANG=$$(scripts/clang) \
 		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::adversaries
 
-## make nightly        what takes longer than CI may: the units in a guest with systemd, and adversaries
-nightly: vm-units vm-adversaries
+## make vm-irqbalance  interrupts are moved beside Debian's irqbalance, in a guest
+vm-irqbalance: vm-setup build
+	@scripts/irqbalance
+	CLANG=$$(scripts/clang) \
+		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::irqbalance
+
+## make nightly        what takes longer than CI may: the units in a guest with systemd, adversaries, and
+##                     irqbalance
+nightly: vm-units vm-adversaries vm-irqbalance
 
 ## make vm-mutate      take out each guard of the keel in turn: which test notices? (ten minutes)
 vm-mutate: vm-setup build

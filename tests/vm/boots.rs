@@ -10,7 +10,7 @@ use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::{
-    Test, adversaries, demo, hotplug, interrupts, invariants, keel, kill_moments,
+    Test, adversaries, demo, hotplug, interrupts, invariants, irqbalance, keel, kill_moments,
     policies, replay, sais, shield, support, unequal, units, user_level, users,
 };
 
@@ -56,6 +56,9 @@ enum Execution {
     /// Instructions are counted: the clock of a guest with one CPU is exact, and slow.
     Counted,
 }
+
+/// The boot with Debian's irqbalance in its guest.
+const IRQBALANCE: &str = "irqbalance";
 
 static BOOTS: &[Boot] = &[
     // Debian 12's own kernel: it has no sched_ext.
@@ -156,8 +159,8 @@ static BOOTS: &[Boot] = &[
 ];
 
 /// Only run when asked for: `make demo-vm`; by name and with `--ignored`, the other tapes; `make
-/// vm-units`; `make vm-adversaries`; `make vm-hotplug`; and `make vm-soak`, on four memory nodes with
-/// one CPU each and with two.
+/// vm-units`; `make vm-adversaries`; `make vm-irqbalance`; `make vm-hotplug`; and `make vm-soak`, on
+/// four memory nodes with one CPU each and with two.
 static ON_DEMAND: &[Boot] = &[
     Boot {
         name: "demo",
@@ -190,6 +193,14 @@ static ON_DEMAND: &[Boot] = &[
         execution: Execution::Fastest,
         first: First::Own,
         tests: &[adversaries::TESTS],
+    },
+    Boot {
+        name: IRQBALANCE,
+        kernel: "6.18",
+        topology: || Topology::flat(2),
+        execution: Execution::Fastest,
+        first: First::Own,
+        tests: &[irqbalance::TESTS],
     },
     Boot {
         name: "hotplug-6.18",
@@ -265,6 +276,10 @@ impl Boot {
         };
         initramfs.program(Path::new(support::EVENKEEL))?;
         initramfs.program(Path::new(support::EVENKEEL_LAB))?;
+        if self.name == IRQBALANCE {
+            let fetched = evenkeel_vm::cache().join("irqbalance/usr/sbin/irqbalance");
+            initramfs.program_as(&fetched, Path::new(irqbalance::INSTALLED))?;
+        }
         let acceleration = match (self.execution, Acceleration::fastest(&kernel, &own)?) {
             (Execution::Counted, _) => Acceleration::Counting,
             (_, fastest) => fastest,

@@ -26,6 +26,7 @@ mod demo;
 mod hotplug;
 mod interrupts;
 mod invariants;
+mod irqbalance;
 mod keel;
 mod kill_moments;
 mod policies;
