@@ -3,6 +3,7 @@
 //! before it has said so in its journal, they are taken back as those of `irq run`.
 
 use anyhow::{Context, Result};
+use evenkeel_control::{END_SIGNALS, watch_signals};
 use evenkeel_irq::{Accounting, Event, Mover, Observer, once};
 use evenkeel_journal::{failpoint, runtime_dir};
 
@@ -10,7 +11,7 @@ use super::common::{
     IMPOSSIBLE, NO_PROGRAM, cpus_of, say, say_report, source_of_figures, time, warn,
 };
 use super::gate::{lock, reason_against};
-use super::signals::{is_told_to_end, watch_signals};
+use super::signals::is_told_to_end;
 use crate::cli::IrqOnceArgs;
 use crate::supervisor;
 
@@ -23,7 +24,7 @@ const ENDED: i32 = 1;
 /// There is no journal, or interrupts cannot be observed or moved; nothing is moved then.
 pub fn main(args: &IrqOnceArgs) -> Result<i32> {
     failpoint::arm(args.faults.abort_at);
-    let signals = watch_signals().context("cannot wait for signals")?;
+    let signals = watch_signals(&END_SIGNALS).context("cannot wait for signals")?;
     let directory = runtime_dir()?;
     let locked = lock(&directory)?;
     let _locked = match (locked, reason_against(args.take_over)) {

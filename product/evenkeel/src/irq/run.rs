@@ -2,6 +2,7 @@
 //! then. Which move is made is decided by `evenkeel_irq::Rounds`.
 
 use anyhow::{Context, Result};
+use evenkeel_control::{END_SIGNALS, watch_signals};
 use evenkeel_irq::{Accounting, Event, Mover, Observer, Rounds};
 use evenkeel_journal::{UndoReport, failpoint, runtime_dir};
 use evenkeel_machine::CpuSet;
@@ -11,7 +12,7 @@ use super::common::{
     IMPOSSIBLE, NO_PROGRAM, cpus_of, say, say_report, source_of_figures, time, warn,
 };
 use super::gate::{lock, reason_against};
-use super::signals::{is_told_to_end, watch_signals};
+use super::signals::is_told_to_end;
 use crate::cli::IrqRunArgs;
 use crate::supervisor;
 
@@ -22,7 +23,7 @@ use crate::supervisor;
 /// There is no journal, or interrupts cannot be observed.
 pub fn main(args: &IrqRunArgs) -> Result<i32> {
     failpoint::arm(args.faults.abort_at);
-    let signals = watch_signals().context("cannot wait for signals")?;
+    let signals = watch_signals(&END_SIGNALS).context("cannot wait for signals")?;
     let protected = match cpus_of(args.program.as_ref()) {
         Ok(cpus) => cpus,
         Err(why) => {

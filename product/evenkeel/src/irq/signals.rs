@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT, which end a command in order: what it moved is taken back first.
+//! Waits that end with SIGTERM and SIGINT: a command takes back what it moved first.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -6,17 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-
-/// Has the signals that end a command read from a descriptor.
-pub fn watch_signals() -> Result<SignalFd, Errno> {
-    let mut watched = SigSet::empty();
-    watched.add(Signal::SIGTERM);
-    watched.add(Signal::SIGINT);
-    watched.thread_block()?;
-    SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
-}
+use nix::sys::signalfd::SignalFd;
 
 /// Waits this long; true: a signal came.
 pub fn is_told_to_end(signals: &SignalFd, interval: Duration) -> Result<bool> {
