@@ -241,7 +241,7 @@ impl Reading {
     }
 
     /// Where the time of each task of `program` went since `earlier`, for tasks that were there then.
-    pub(crate) fn threads_since(&self, earlier: &Self, program: u32) -> Vec<ThreadTimes> {
+    pub fn threads_since(&self, earlier: &Self, program: u32) -> Vec<ThreadTimes> {
         let interval_ns = self.at_ns.saturating_sub(earlier.at_ns);
         let both = self.programs.get(&program).zip(earlier.programs.get(&program));
         let Some((now, then)) = both else { return Vec::new() };

@@ -1,5 +1,7 @@
 //! How unequal the CPUs are now, and the bound of what a parallel program can gain from balancing.
 
+use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_capability::LagParameters;
@@ -90,39 +92,71 @@ pub struct Asymmetry {
 /// The number of a program without tasks: only the CPUs are watched.
 const NO_PROGRAM: u32 = 0;
 
+/// Watches CPUs, interval by interval.
+pub struct CpuWatch {
+    machine: Machine,
+    usable: CpuSet,
+    observer: Observer,
+    last: Rc<Reading>,
+}
+
+impl CpuWatch {
+    /// Begins to watch the CPUs in `usable`: exactly where BPF may be loaded or one of the daemons at
+    /// these sockets has exact figures, else by /proc.
+    ///
+    /// # Errors
+    /// Not even /proc can be read; the reason.
+    pub fn start(machine: &Machine, usable: &CpuSet, daemons: &[PathBuf]) -> Result<Self, String> {
+        let observer = Observer::with_daemons(machine, AccountingChoice::Auto, daemons)
+            .map_err(|why| why.to_string())?;
+        if observer.accounting() == Accounting::Cbinfo {
+            visit(usable);
+        }
+        let last = Rc::clone(observer.last());
+        Ok(Self { machine: machine.clone(), usable: usable.clone(), observer, last })
+    }
+
+    /// The CPUs since the last call, or since the start; `None` when no time has passed.
+    ///
+    /// # Errors
+    /// The source cannot be read; the reason.
+    pub fn look(&mut self) -> Result<Option<Watched>, String> {
+        let now = self.observer.read().cloned().map_err(|why| why.to_string())?;
+        let first = std::mem::replace(&mut self.last, now);
+        Ok(Watched::between(self, &first))
+    }
+}
+
 impl Watched {
     /// Watches the CPUs in `usable` for this long.
     ///
     /// # Errors
     /// Not even /proc can be read; the reason.
     pub fn new(machine: &Machine, usable: &CpuSet, watch: Duration) -> Result<Self, String> {
-        let mut observer =
-            Observer::new(machine, AccountingChoice::Auto).map_err(|why| why.to_string())?;
-        if observer.accounting() == Accounting::Cbinfo {
-            visit(usable);
-        }
-        let mut look = |pause: Duration| {
-            std::thread::sleep(pause);
-            observer.read().cloned().map_err(|why| why.to_string())
-        };
-        let first = look(SETTLE)?;
-        let last = look(watch)?;
-        let snapshot = observer
-            .snapshot(&first, NO_PROGRAM, usable, |_, _| Freedom::default())
-            .ok_or("the clock stands still")?;
-        let mut totals = Totals::new(machine, &first);
-        totals.add(&snapshot, &last);
+        let mut cpus = CpuWatch::start(machine, usable, &[])?;
+        std::thread::sleep(SETTLE);
+        cpus.look()?;
+        std::thread::sleep(watch);
+        cpus.look()?.ok_or_else(|| "the clock stands still".to_owned())
+    }
+
+    /// From the reading `first` to the last one.
+    fn between(watch: &CpuWatch, first: &Rc<Reading>) -> Option<Self> {
+        let CpuWatch { machine, usable, observer, last } = watch;
+        let snapshot = observer.snapshot(first, NO_PROGRAM, usable, |_, _| Freedom::default())?;
+        let mut totals = Totals::new(machine, first);
+        totals.add(&snapshot, last);
         let cpus: Vec<CpuSummary> =
             totals.cpus().into_iter().filter(|cpu| usable.contains(cpu.cpu)).collect();
         let accounting = observer.accounting();
         let runnable = match accounting {
             Accounting::Cbinfo | Accounting::Daemon => {
-                cpus.iter().map(|cpu| runnable(cpu, &first, &last)).collect()
+                cpus.iter().map(|cpu| runnable(cpu, first, last)).collect()
             }
             Accounting::Procfs | Accounting::None => Vec::new(),
         };
         let why_not_exact = observer.why_not_exact().map(str::to_owned);
-        Ok(Self { accounting, why_not_exact, cpus, runnable })
+        Some(Self { accounting, why_not_exact, cpus, runnable })
     }
 
     /// Whether exact accounting was used, or why not.
@@ -292,7 +326,7 @@ fn remarks(
             "Figures are from /proc and not to be trusted: it counts in ticks, may show lost time as \
              all or nothing, and does not show real-time tasks"
         };
-        remarks.push(format!("{trust} (the BPF check says why)."));
+        remarks.push(format!("{trust} (the BPF check of evenkeel doctor says why)."));
     }
     let softirq = cpus.iter().any(|cpu| cpu.softirq_pct + cpu.irq_pct >= NAMED_PCT);
     if is_worth && softirq && kernel_sees_irq {

@@ -32,7 +32,7 @@ use std::time::Duration;
 use evenkeel_machine::{CpuSet, Machine, SpeedSource};
 use serde::{Deserialize, Serialize};
 
-pub use asymmetry::{Asymmetry, CpuNow, Watched, judge};
+pub use asymmetry::{Asymmetry, CpuNow, CpuWatch, Watched, judge};
 pub use check::{Check, CheckName, State};
 pub use facts::Facts;
 pub use process::{Journals, Process};
