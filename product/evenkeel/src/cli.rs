@@ -1,13 +1,14 @@
 //! The command line: all commands, options and help texts. Man pages and shell completions are
-//! generated from this definition. The commands of the keel are in `keel`, those for packets in
-//! `sais`, for interrupts in `irq`, `compare` in `compare`, and arguments of several commands in
-//! `shared`.
+//! generated from this definition. The commands of the keel are in `keel`, those for packets in `sais`,
+//! for interrupts in `irq`, `compare` and `top` in files of their names, and arguments of several
+//! commands in `shared`.
 
 mod compare;
 mod irq;
 mod keel;
 mod sais;
 mod shared;
+mod top;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ pub use irq::{IrqArgs, IrqOnceArgs, IrqPart, IrqPlanArgs, IrqRunArgs, IrqStatusA
 pub use keel::{IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions};
 pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
 pub use shared::{FaultArgs, Interval, JsonArgs, LoopbackAddress};
+pub use top::TopArgs;
 
 use shared::process_number;
 
@@ -58,6 +60,8 @@ pub enum Command {
     Status(JsonArgs),
     /// Explain the last decisions.
     Explain(ExplainArgs),
+    /// Watch CPUs, programs, decisions and interrupts on one screen; load and change nothing.
+    Top(TopArgs),
     /// Undo what a killed evenkeel left.
     Undo(UndoArgs),
     /// Check the configuration files, and show which values come from them.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
-use evenkeel_control::{AskError, Request, Share, ask};
+use evenkeel_control::{AskError, Request, Share, ask, ask_within};
 use evenkeel_host::ProgramStatus;
 use evenkeel_host::daemon::{Quota, socket_path};
 use evenkeel_journal::runtime_dir;
@@ -50,8 +51,8 @@ pub fn join(pid: u32) -> Result<()> {
 }
 
 /// The status of the user's programs in all daemons: the system's, the user's own, and those of MPI
-/// jobs.
-pub fn read_status() -> Vec<ProgramStatus> {
+/// jobs. Each may take so long for its answer.
+pub fn read_status_within(patience: Duration) -> Vec<ProgramStatus> {
     let own = runtime_dir().ok().into_iter().flat_map(|dir| std::fs::read_dir(dir).ok());
     let mut sockets: Vec<PathBuf> = own.flatten().flatten().map(|entry| entry.path()).collect();
     sockets.retain(|path| path.extension().is_some_and(|extension| extension == "sock"));
@@ -60,7 +61,7 @@ pub fn read_status() -> Vec<ProgramStatus> {
         sockets.push(system);
     }
     sockets.sort();
-    sockets.iter().flat_map(|socket| read_status_at(socket)).collect()
+    sockets.iter().flat_map(|socket| read_status_at(socket, patience)).collect()
 }
 
 /// What each user has of the system's daemon, a line for each user (for users but root, only their own)
@@ -113,8 +114,8 @@ fn quota_lines(programs: &[Quota], connections: &[Share]) -> Vec<String> {
     users.into_iter().filter_map(line).collect()
 }
 
-fn read_status_at(socket: &Path) -> Vec<ProgramStatus> {
-    let answer = ask(socket, &Request::new("status"));
+fn read_status_at(socket: &Path, patience: Duration) -> Vec<ProgramStatus> {
+    let answer = ask_within(socket, &Request::new("status"), patience);
     if matches!(answer, Err(AskError::NoService { .. })) {
         // A daemon that was killed left its socket.
         return Vec::new();

@@ -1,11 +1,13 @@
 //! Requests to the keel that runs.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
-use evenkeel_control::{AskError, Request, ask};
+use evenkeel_control::{AskError, Request, ask, ask_within};
 use evenkeel_journal::runtime_dir;
-use evenkeel_keel::{IasState, Statistics, UserSpaces};
+use evenkeel_keel::{Decision, IasState, Statistics, UserSpaces};
 use serde_json::Value;
 
 /// The control socket of a keel, below its runtime directory.
@@ -31,6 +33,48 @@ pub fn ask_keel(request: &Request, flags: &str) -> Result<Value> {
         }
         answer => Ok(answer?),
     }
+}
+
+/// Asks the keel, if it runs.
+fn ask_within_if_it_runs(request: &str, patience: Duration) -> Result<Option<Value>, AskError> {
+    match ask_within(&running(), &Request::new(request), patience) {
+        Err(AskError::NoService { .. }) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// The figures of the keel that runs; `None`: no keel runs.
+///
+/// # Errors
+/// It runs and does not answer within `patience`.
+pub fn statistics_within(patience: Duration) -> Result<Option<Statistics>> {
+    let answer = ask_within_if_it_runs("stats", patience)?;
+    Ok(answer.map(serde_json::from_value).transpose()?)
+}
+
+/// What its counters mean, by their names.
+///
+/// # Errors
+/// It does not answer within `patience`.
+pub fn meanings_within(patience: Duration) -> Result<BTreeMap<String, String>> {
+    let answer = ask_within_if_it_runs("stats_meta", patience)?.unwrap_or_default();
+    Ok(meanings(&answer))
+}
+
+fn meanings(answer: &Value) -> BTreeMap<String, String> {
+    let fields = answer["keel"]["fields"].as_object();
+    let meaning =
+        |(name, field): (&String, &Value)| Some((name.clone(), field["desc"].as_str()?.to_owned()));
+    fields.into_iter().flatten().filter_map(meaning).collect()
+}
+
+/// The last answers of its gate that this user may see, oldest first.
+///
+/// # Errors
+/// It does not answer within `patience`.
+pub fn answers_within(patience: Duration) -> Result<Vec<Decision>> {
+    let answer = ask_within_if_it_runs("decisions", patience)?;
+    Ok(answer.map(serde_json::from_value).transpose()?.unwrap_or_default())
 }
 
 /// A line about the keel that runs; `None`: no keel runs.
@@ -65,4 +109,18 @@ fn of_user(user: &UserSpaces) -> String {
     let refused =
         if *refused > 0 { format!(", {refused} refused beyond that") } else { String::new() };
     format!("User {user} at the keel: {spaces} of {most_spaces} address spaces{refused}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meanings_are_read_from_the_answer_and_nothing_else() {
+        let answer = serde_json::json!({
+            "keel": {"ident": "keel", "fields": {"enqueue": {"desc": "enqueued"}, "odd": 3}}
+        });
+        assert_eq!(meanings(&answer), [("enqueue".to_owned(), "enqueued".to_owned())].into());
+        assert!(meanings(&Value::Null).is_empty());
+    }
 }

@@ -43,6 +43,7 @@ mod status;
 mod supervisor;
 pub mod terminal;
 mod threads;
+mod top;
 mod undo;
 mod zone;
 
@@ -114,6 +115,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
         cli.command,
         Command::Status(_)
             | Command::Explain(_)
+            | Command::Top(_)
             | Command::Undo(_)
             | Command::Config(_)
             | Command::Join(_)
@@ -142,6 +144,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
         }
         Command::Status(args) => status::main(&args),
         Command::Explain(args) => explain::main(&args),
+        Command::Top(args) => top::main(&args),
         Command::Undo(args) => undo::main(&args),
         Command::Config(args) => config::report::main(&args.command, cli.config.as_deref()),
         Command::Generate(args) => generate::main(Cli::command(), &args),

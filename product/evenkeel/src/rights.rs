@@ -53,6 +53,8 @@ fn of(command: &Command) -> Option<CapabilitySet> {
         | Command::Leave(_)
         | Command::Status(_)
         | Command::Explain(_)
+        // Without privilege, it loads nothing.
+        | Command::Top(_)
         | Command::Ias(_)
         | Command::Zone(_)
         | Command::Sim(_)

@@ -1,11 +1,16 @@
 //! `evenkeel status`: the programs that are balanced.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use evenkeel_host::{Accounting, Placement, ProgramStatus, Proven, Waits, read_status_files};
 use evenkeel_journal::{Standing, runtime_dir};
 
 use crate::cli::JsonArgs;
 use crate::{daemon_client, decision_text, irq, keel_client};
+
+/// How long a daemon may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Prints the keel that runs, what `irq once` left moved, and each balanced program.
 ///
@@ -49,12 +54,21 @@ pub fn main(args: &JsonArgs) -> Result<i32> {
 /// # Errors
 /// The status files cannot be read.
 pub fn read_all() -> Result<Vec<ProgramStatus>> {
+    read_all_within(PATIENCE)
+}
+
+/// The same; a daemon may take so long for its answer.
+///
+/// # Errors
+/// The status files cannot be read.
+pub fn read_all_within(patience: Duration) -> Result<Vec<ProgramStatus>> {
     let mut programs = read_status_files(&runtime_dir()?)?;
-    programs.extend(daemon_client::read_status());
+    programs.extend(daemon_client::read_status_within(patience));
     Ok(programs)
 }
 
-fn waits(accounting: Accounting, waits: &Waits) -> String {
+/// How a program waits, or why that is not seen with these figures.
+pub fn waits(accounting: Accounting, waits: &Waits) -> String {
     match accounting {
         Accounting::Cbinfo => waits.to_string(),
         Accounting::Daemon => {

@@ -1,7 +1,9 @@
 //! The terminal, for both executables: logging, errors and exit codes, broken pipes.
 
-use std::io::{IsTerminal, Write};
+use std::collections::VecDeque;
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 use tracing_subscriber::EnvFilter;
@@ -17,13 +19,78 @@ pub fn start_logging(verbose: u8) {
     let filter = EnvFilter::try_from_env("EVENKEEL_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Log)
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
         // With a broken standard error, the logger would report that there, and panic.
         .log_internal_errors(false)
         .without_time()
         .init();
+}
+
+/// The most lines that are held back: the last ones.
+const MAX_HELD: usize = 50;
+
+/// What was logged while a screen is drawn on the terminal; none: it is written at once.
+static HELD: Mutex<Option<VecDeque<String>>> = Mutex::new(None);
+
+fn held() -> MutexGuard<'static, Option<VecDeque<String>>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where log lines go.
+struct Log;
+
+impl Write for Log {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let mut held = held();
+        let Some(lines) = &mut *held else { return io::stderr().write(text) };
+        for line in String::from_utf8_lossy(text).lines() {
+            // A service that does not answer is asked again and again.
+            if !lines.iter().any(|known| known == line) {
+                lines.push_back(line.to_owned());
+            }
+        }
+        while lines.len() > MAX_HELD {
+            lines.pop_front();
+        }
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// The log, held back. When this is dropped, its lines are written to standard error.
+pub struct HeldLog(());
+
+/// Holds the log back, each line once, while a screen is drawn on the terminal.
+pub fn hold_log() -> HeldLog {
+    held().get_or_insert_default();
+    HeldLog(())
+}
+
+impl HeldLog {
+    /// Its lines so far, without colours.
+    pub fn lines(&self) -> Vec<String> {
+        held().iter().flatten().map(|line| without_colours(line)).collect()
+    }
+}
+
+impl Drop for HeldLog {
+    fn drop(&mut self) {
+        for line in held().take().into_iter().flatten() {
+            let _ = writeln!(io::stderr(), "{line}");
+        }
+    }
+}
+
+/// The text without sequences like `ESC [ 33 m`.
+fn without_colours(line: &str) -> String {
+    let mut parts = line.split("\u{1b}[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once('m').map_or(part, |(_, rest)| rest))
 }
 
 /// The exit code of a command; an error is printed and gives 2.
@@ -53,4 +120,27 @@ fn in_full(error: &anyhow::Error) -> String {
 pub fn end_at_a_broken_pipe() {
     // SAFETY: sets a disposition without a handler.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_logged_while_a_screen_is_drawn_is_held_back_once() {
+        let log = hold_log();
+        for line in ["\u{1b}[33m WARN\u{1b}[0m no answer\n", "other\n", "other\n"] {
+            assert_eq!(Log.write(line.as_bytes()).unwrap(), line.len());
+        }
+        let has = |line: &str| log.lines().iter().filter(|held| *held == line).count();
+        assert_eq!((has(" WARN no answer"), has("other")), (1, 1));
+        for number in 0..2 * MAX_HELD {
+            Log.write_all(format!("{number}\n").as_bytes()).unwrap();
+        }
+        assert_eq!((log.lines().len(), has("other")), (MAX_HELD, 0));
+        // These are not for the output of the tests.
+        held().iter_mut().for_each(VecDeque::clear);
+        drop(log);
+        assert!(held().is_none());
+    }
 }

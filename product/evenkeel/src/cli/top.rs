@@ -1,0 +1,36 @@
+//! `evenkeel top`: one screen of what is observed.
+
+use clap::Args;
+
+use super::shared::Interval;
+
+/// `evenkeel top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Print once, as plain text, what one interval showed, and end; also where standard output is no
+    /// terminal.
+    #[arg(long)]
+    pub once: bool,
+    /// Time between two readings, 100ms to 60s.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = reading_time)]
+    pub interval: Interval,
+}
+
+fn reading_time(text: &str) -> Result<Interval, String> {
+    match text.parse() {
+        Ok(Interval { ns: ..100_000_000 }) => Err("out of range: give 100ms to 60s".to_owned()),
+        parsed => parsed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readings_are_not_so_frequent_that_they_cost() {
+        assert_eq!(reading_time("100ms").map(|interval| interval.ns), Ok(100_000_000));
+        assert!(reading_time("99ms").is_err_and(|why| why.contains("100ms to 60s")));
+        assert!(reading_time("61s").is_err() && reading_time("soon").is_err());
+    }
+}

@@ -1,0 +1,67 @@
+//! `evenkeel top`: CPUs, programs, decisions, interrupts and the keel on one screen that is drawn anew
+//! in each interval, or printed once as plain text. It loads nothing and changes nothing.
+//!
+//! | file | the one thing in it |
+//! |---|---|
+//! | `sources` | reads everything |
+//! | `budget` | how often a source may be read |
+//! | `interrupts` | rates of interrupt lines and softirqs |
+//! | `model` | one complete reading |
+//! | `table` | rows and columns, their order and filter |
+//! | `tables` | from a reading to the table of each pane |
+//! | `explanation` | a row in full |
+//! | `keys` | what keys do |
+//! | `layout` | what fits where |
+//! | `view` | draws |
+//! | `plain` | the same as plain text |
+//! | `inputs` | the threads that read figures and keys |
+//! | `screen` | the terminal's settings, and its keys |
+//! | `live` | the loop of the live screen |
+
+mod budget;
+mod explanation;
+mod inputs;
+mod interrupts;
+mod keys;
+mod layout;
+mod live;
+mod model;
+mod plain;
+#[cfg(test)]
+mod sample;
+mod screen;
+mod sources;
+mod table;
+mod tables;
+mod view;
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::cli::TopArgs;
+
+/// Shows the live screen, or prints once where that is asked for or the output is no terminal. Returns
+/// the exit code.
+///
+/// # Errors
+/// The terminal cannot be controlled, or the output cannot be written to.
+pub fn main(args: &TopArgs) -> Result<i32> {
+    let interval = Duration::from_nanos(args.interval.ns);
+    if args.once || !screen::can_draw() {
+        print_once(interval)?;
+        return Ok(0);
+    }
+    live::show(interval)
+}
+
+fn print_once(interval: Duration) -> Result<()> {
+    let mut sources = sources::Sources::open();
+    sources.read();
+    std::thread::sleep(interval);
+    let model = sources.read();
+    let text = plain::text(&model, &tables::tables(&model));
+    std::io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(())
+}
