@@ -35,6 +35,7 @@ mod streams;
 mod support;
 mod terminal;
 mod threads;
+mod top;
 mod transparency;
 mod user_masks;
 mod waiting;

@@ -48,6 +48,10 @@ fn work_leaves_shielded_cpus_and_comes_back() {
         wait_for("them to leave CPU 2, too", || are_on("0-1"));
         assert_eq!(runs_on(pinned.tids[0]), 2);
         assert!(said(&["status"]).contains("zone hot, shield 2-3"));
+        let top = said(&["top", "--once", "--interval", "100ms"]);
+        let (_, counters) = top.split_once("Keel (fair/zone/count):").unwrap();
+        let has_counter = |name: &str| counters.lines().any(|line| line.trim().starts_with(name));
+        assert!(has_counter("shield ") && has_counter("enqueue "), "{top}");
         assert!(keel.counters()["shield"] > 0);
         shield("none");
         wait_for("one to come back", || on().contains(3));
