@@ -22,7 +22,6 @@ const SAIS: &str = "the second design of sais, with interrupts";
 #[rustfmt::skip]
 pub const OPEN: &[Open] = &[
     open("lab/bench/src/ias", &[LineLength, NeverWord, PersonWord], IAS_AND_GATE),
-    open("lab/bench/src/zone", &[LineLength, NeverWord, PersonWord], IAS_AND_GATE),
     open("product/keel/src/ias", &[LineLength, NeverWord, PersonWord], IAS_AND_GATE),
     open("bpf/sais/", &[NeverWord, PersonWord], SAIS),
     open("lab/bench/src/sais", &[LineLength, NeverWord, PersonWord], SAIS),

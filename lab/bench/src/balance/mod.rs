@@ -130,6 +130,7 @@ fn bench() -> GuestBench {
         experiment,
         programs: &[crate::keel::HACKBENCH],
         clocks: &Clock::ALL,
+        nodes: 1,
         limit_s: 300,
         measure: round::measure,
     }

@@ -112,6 +112,7 @@ fn bench() -> GuestBench {
         experiment,
         programs: &[],
         clocks: &Clock::ALL,
+        nodes: 1,
         limit_s: 300,
         measure: round::measure,
     }

@@ -82,6 +82,7 @@ fn bench(aims: Vec<Aim>) -> GuestBench {
         experiment,
         programs: &[round::SYSBENCH],
         clocks: &[Clock::Counted],
+        nodes: 1,
         limit_s: 120,
         measure: round::measure,
     }

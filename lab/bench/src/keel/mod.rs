@@ -57,6 +57,7 @@ fn bench(named: &[String]) -> Result<GuestBench> {
         experiment,
         programs: &[round::HACKBENCH, round::SYSBENCH],
         clocks: &Clock::ALL,
+        nodes: 1,
         limit_s: 300,
         measure: round::measure,
     })

@@ -1,6 +1,8 @@
-//! What else goes on: threads that keep the CPUs busy to a part, or everything that a machine can be
-//! pestered with.
+//! The background: threads that keep the CPUs busy for a part of the time, or for all of it beside
+//! programs that stress memory, disks and network. It counts the threads' work and their migrations to
+//! other last-level caches.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use evenkeel_journal::affinity;
-use evenkeel_machine::CpuSet;
+use evenkeel_machine::{CpuSet, Machine};
 use nix::sched::sched_getcpu;
 use nix::unistd::gettid;
 
@@ -18,27 +20,27 @@ use crate::keel::HACKBENCH;
 use evenkeel_experiment::command::Running;
 use evenkeel_experiment::guest::hogs::compute;
 
-/// Threads for each CPU: together they want what the CPU is to be busy.
+/// Threads for each CPU: together they keep it as busy as it is to be.
 const THREADS: usize = 2;
-/// Of the first one; each further one has a longer period, so that they meet in all ways.
+/// The period of the first thread. Each further one has a longer period, so that their phases drift.
 const PERIOD: Duration = Duration::from_micros(3_100);
 const LONGER: Duration = Duration::from_micros(370);
 
-/// Programs that pester a machine, if they are installed: [`HACKBENCH`] by threads that send each other
+/// A stress program, where it is installed; [`HACKBENCH`] runs beside it, threads that send each other
 /// messages.
 pub const STRESS: &str = "/usr/bin/stress-ng";
 
 /// How busy the CPUs are to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// So many percent of the time.
+    /// Busy for so many percent of the time.
     Percent(u32),
-    /// All the time, and disks, network and messages besides.
+    /// Busy all the time, beside programs that stress disks, network and message queues.
     Full,
 }
 
 impl Load {
-    /// All that are measured.
+    /// All loads that are measured.
     pub const ALL: [Self; 6] = [
         Self::Percent(20),
         Self::Percent(40),
@@ -47,12 +49,12 @@ impl Load {
         Self::Percent(95),
         Self::Full,
     ];
-    /// Where the gate is to make a difference.
+    /// The loads at which the gate is to make a difference.
     pub const BAND: [Self; 3] = [Self::Percent(40), Self::Percent(60), Self::Percent(75)];
-    /// Where all levels are compared: there they differ most.
+    /// The load at which all levels are compared: there they differ most.
     pub const LEVELS: [Self; 1] = [Self::Percent(60)];
 
-    /// Whether a figure by this name is measured beside it.
+    /// Whether a figure of this name is measured at this load.
     pub fn has(self, figure: &str) -> bool {
         figure.ends_with(&format!("-{self}"))
     }
@@ -74,12 +76,12 @@ impl std::fmt::Display for Load {
     }
 }
 
-/// What was done so far.
+/// What the threads have done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
     /// Steps of computation.
     pub work: u64,
-    /// Times that a thread found itself on another CPU than before.
+    /// Times that a thread ran under another last-level cache than before.
     pub moves: u64,
 }
 
@@ -88,6 +90,15 @@ struct Shared {
     end: AtomicBool,
     work: AtomicU64,
     moves: AtomicU64,
+    /// The last-level cache of each CPU.
+    caches: BTreeMap<usize, u32>,
+}
+
+impl Shared {
+    /// The cache under which the calling thread runs; `None`: not known.
+    fn cache(&self) -> Option<u32> {
+        self.caches.get(&sched_getcpu().ok()?).copied()
+    }
 }
 
 /// The load, until it is dropped.
@@ -98,25 +109,27 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts it on so many CPUs; `still`: each thread may use one of them only.
+    /// Starts it on so many CPUs; `still`: each thread is pinned to one of them.
     ///
     /// # Errors
-    /// A thread or a program cannot be started.
+    /// The machine cannot be read, or a thread or a program cannot be started.
     pub fn start(load: Load, cpus: usize, still: bool) -> Result<Self> {
-        let mut background =
-            Self { shared: Arc::default(), threads: Vec::new(), _programs: Vec::new() };
+        let machine = Machine::from_sysfs(Path::new("/"))?;
+        let caches = machine.cpus.iter().map(|cpu| (cpu.id as usize, cpu.llc)).collect();
+        let shared = Arc::new(Shared { caches, ..Shared::default() });
+        let mut background = Self { shared, threads: Vec::new(), _programs: Vec::new() };
         for number in 0..THREADS * cpus {
             let shared = Arc::clone(&background.shared);
             let period = PERIOD + LONGER * number as u32;
             let busy = period * load.percent() / 100 / THREADS as u32;
             let only = still.then(|| CpuSet::from_iter([(number % cpus) as u32]));
             let thread = std::thread::Builder::new()
-                .spawn(move || pester(&shared, busy, period - busy, only))
+                .spawn(move || work_and_sleep(&shared, busy, period - busy, only))
                 .context("cannot start a thread of the background")?;
             background.threads.push(thread);
         }
         if load == Load::Full {
-            for mut command in pests(cpus) {
+            for mut command in stress_programs(cpus) {
                 if Path::new(command.get_program()).exists() {
                     background._programs.push(Running::start(&mut command)?);
                 }
@@ -125,7 +138,7 @@ impl Background {
         Ok(background)
     }
 
-    /// What its threads have done so far.
+    /// The work and migrations of its threads so far.
     pub fn done(&self) -> Done {
         Done {
             work: self.shared.work.load(Ordering::Relaxed),
@@ -138,14 +151,14 @@ impl Drop for Background {
     fn drop(&mut self) {
         self.shared.end.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // They have nothing to panic about.
+            // These threads do not panic.
             let _ = thread.join();
         }
     }
 }
 
-/// What keeps CPUs, memory, disks, network and message queues busy until it is ended.
-fn pests(cpus: usize) -> [Command; 2] {
+/// Programs that keep CPUs, memory, disks, network and message queues busy until they are ended.
+fn stress_programs(cpus: usize) -> [Command; 2] {
     let mut stress = Command::new(STRESS);
     stress.args(["--quiet", "--temp-path", "/tmp", "--cpu", &cpus.div_ceil(2).to_string()]);
     stress.args(["--io", "1", "--udp", "1", "--msg", "1", "--timeout", "600"]);
@@ -157,18 +170,18 @@ fn pests(cpus: usize) -> [Command; 2] {
 }
 
 /// Works and sleeps in turn.
-fn pester(shared: &Shared, busy: Duration, rest: Duration, only: Option<CpuSet>) {
+fn work_and_sleep(shared: &Shared, busy: Duration, rest: Duration, only: Option<CpuSet>) {
     if let Some(cpus) = only {
-        // Where it may not, it moves, and that is counted.
+        // If the pin fails, the thread migrates, and that is counted.
         let _ = affinity::set(gettid().as_raw(), &cpus);
     }
-    let mut before = sched_getcpu().ok();
+    let mut before = shared.cache();
     while !shared.end.load(Ordering::Relaxed) {
         let until = Instant::now() + busy;
         while Instant::now() < until {
             compute();
             shared.work.fetch_add(1, Ordering::Relaxed);
-            let here = sched_getcpu().ok();
+            let here = shared.cache();
             if here != before {
                 shared.moves.fetch_add(1, Ordering::Relaxed);
                 before = here;
@@ -183,13 +196,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_works_and_ends() {
+    fn the_background_works_and_ends() {
         let background = Background::start(Load::Percent(10), 1, false).unwrap();
         let mut patience = 10_000;
         while background.done().work < 10 {
             std::thread::sleep(Duration::from_millis(1));
             patience -= 1;
-            assert!(patience > 0, "nothing is done");
+            assert!(patience > 0, "no work was done");
         }
         let shared = Arc::clone(&background.shared);
         drop(background);

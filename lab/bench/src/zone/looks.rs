@@ -1,5 +1,5 @@
-//! What the keel takes to look for tasks and to move them, in instructions, and how long that keeps
-//! whoever is urgent waiting: it is done with interrupts off.
+//! The instructions that the keel executes to look for tasks and to migrate them, and how long urgent
+//! tasks wait for that code, which runs with interrupts off.
 
 use std::time::{Duration, Instant};
 
@@ -9,23 +9,23 @@ use evenkeel_experiment::guest::callback::{Cost, Stopwatch};
 
 /// The callback in which load is balanced, ...
 const CALLBACK: &str = "dispatch";
-/// ... what in it looks for tasks, and, called by these, what goes through a queue and moves them.
+/// ... its functions that look for tasks, and, called by these, the one that walks a queue and pulls.
 const LOOKING: [&str; 2] = ["balance_idle", "balance_periodic"];
 const MOVING: &str = "pull";
-/// How long it is watched, after all else: watching takes time, too.
+/// How long these are watched, after all other figures: stopwatches take time, too.
 const WATCH: Duration = Duration::from_millis(400);
-/// Delays are told for so many wake-ups.
+/// Delays are sums over so many wake-ups.
 const WAKEUPS: f64 = 1000.0;
 
-/// What was seen.
+/// The cost of balancing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Looks {
-    /// Instructions of all that balances, in a second.
+    /// Instructions of the code that balances, in a second.
     pub direct: f64,
-    /// How many instructions a thousand wake-ups of who is urgent, at any time on any CPU, come later by
-    /// it, all together.
+    /// By how many instructions that code delays a thousand wake-ups of urgent tasks together, at random
+    /// times on random CPUs.
     pub delay: f64,
-    /// The same by what moves tasks.
+    /// The same of the code that walks a queue and pulls.
     pub moving: f64,
 }
 
@@ -42,7 +42,7 @@ pub fn watch(cpus: usize) -> Result<Looks> {
     Ok(Looks { direct: looking.0, delay: looking.1, moving: moving.1 })
 }
 
-/// Instructions in a second, and the delay.
+/// The instructions in a second, and the delay.
 fn watched(stopwatches: Vec<Stopwatch>, own_ns: f64, cpus: usize) -> Result<(f64, f64)> {
     let begun = Instant::now();
     std::thread::sleep(WATCH);
@@ -50,12 +50,12 @@ fn watched(stopwatches: Vec<Stopwatch>, own_ns: f64, cpus: usize) -> Result<(f64
     let costs = stopwatches.iter().map(Stopwatch::cost).collect::<Result<Vec<Cost>>>()?;
     let direct = costs.iter().map(|cost| cost.all_ns(own_ns)).sum::<f64>();
     let squares = costs.iter().map(|cost| cost.squares_ns2(own_ns)).sum();
-    // One at least, so that there are ratios.
+    // At least one, so that there are ratios.
     Ok((direct / elapsed.as_secs_f64(), delay(squares, elapsed, cpus).max(1.0)))
 }
 
-/// Who is to wake up at any time finds a CPU within a call that takes L in L of all the time, and then
-/// has to wait for half of it.
+/// The delay of urgent wake-ups: at a random time, a CPU is within a call of length L for the share of
+/// the time that such calls take, and then the task waits for half of L.
 fn delay(squares_ns2: f64, elapsed: Duration, cpus: usize) -> f64 {
     WAKEUPS * squares_ns2 / 2.0 / (elapsed.as_nanos() as f64 * cpus as f64)
 }
@@ -67,10 +67,10 @@ mod tests {
     #[test]
     fn long_calls_delay_more_than_many_short_ones() {
         let second = Duration::from_secs(1);
-        // A CPU that is always within calls of 2,000: 1,000 of each wake-up's time.
+        // A CPU that is always within calls of 2,000 delays each wake-up by 1,000.
         let always = 500_000.0 * 2000.0 * 2000.0;
         assert_eq!(delay(always, second, 1), WAKEUPS * 1000.0);
-        // On two CPUs that share them, half.
+        // If the same calls are spread over two CPUs, by half of that.
         assert_eq!(delay(always, second, 2), WAKEUPS * 500.0);
         let shorter = 1_000_000.0 * 1000.0 * 1000.0;
         assert_eq!(delay(shorter, second, 1), WAKEUPS * 500.0);

@@ -1,4 +1,4 @@
-//! One round, in the guest: latencies beside each load, and what the gate costs.
+//! One round, in the guest: latencies at each load, and what the gate costs.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,13 +15,13 @@ use crate::keel;
 use evenkeel_experiment::guest::{EEVDF, Inside};
 use evenkeel_experiment::{Figures, Metric};
 
-/// The contestant for which the mean of all CPUs counts.
+/// The contestant that compares the mean of all CPUs.
 pub const MEAN: &str = "warm-high-mean";
 
-/// Until a load is what it is: three half-lives of utilisation.
+/// How long the utilisation takes to settle: three half-lives.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Measures everything under the contestant that is at work.
+/// Measures all figures under the contestant that schedules.
 ///
 /// # Errors
 /// A program or a thread cannot be started, or fails.
@@ -57,14 +57,14 @@ pub fn measure(inside: &Inside) -> Result<Figures> {
     Ok(figures)
 }
 
-/// What looking for tasks takes.
+/// The figures of the cost of balancing.
 const LOOKS: [&str; 3] = ["direct", "delay", "moving"];
 
 fn is_of_looks(figure: &str) -> bool {
     LOOKS.iter().any(|name| figure.starts_with(name))
 }
 
-/// What callbacks cost while all CPUs are busy.
+/// The figures of what callbacks cost while all CPUs are busy.
 const COSTS: [&str; 3] = [SELECT_CPU, ENQUEUE_DISPATCH, ASKED];
 
 fn costs(inside: &Inside, figures: &mut Figures) -> Result<()> {
@@ -78,8 +78,7 @@ fn costs(inside: &Inside, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// The loads beside which somebody is measured. A round takes minutes, so only those beside all of whom
-/// something is wanted.
+/// The loads at which a contestant is measured. A round takes minutes, so most are measured only at one.
 pub fn loads(contestant: &str) -> &'static [Load] {
     match contestant {
         EEVDF | ALWAYS | HIGH => &Load::ALL,
@@ -118,10 +117,10 @@ fn beside(
     Ok(())
 }
 
-/// What the keel has counted so far, by the names of the counters.
-fn counted(is_meant: impl Fn(&str) -> bool) -> Result<f64> {
+/// The sum of the keel's counters with these names so far.
+fn counted(is_wanted: impl Fn(&str) -> bool) -> Result<f64> {
     let answer = ask(Path::new(KEEL_SOCKET), &Request::new("stats"))?;
     let statistics: Statistics = serde_json::from_value(answer)?;
-    let meant = statistics.counters.iter().filter(|(name, _)| is_meant(name));
-    Ok(meant.map(|(_, count)| *count as f64).sum())
+    let wanted = statistics.counters.iter().filter(|(name, _)| is_wanted(name));
+    Ok(wanted.map(|(_, count)| *count as f64).sum())
 }

@@ -1,4 +1,4 @@
-//! Latencies of who is urgent: a real-time thread on each CPU, by cyclictest, and ordinary threads that
+//! Wake-up latencies: of a real-time thread on each CPU, by cyclictest, and of ordinary threads that
 //! sleep until a time.
 
 use std::path::Path;
@@ -15,26 +15,26 @@ pub const CYCLICTEST: &str = "/usr/bin/cyclictest";
 /// How often each real-time thread wakes up, and with what pause.
 const WAKEUPS: &str = "60";
 const INTERVAL_US: &str = "1000";
-/// Latencies are told by the microsecond, up to this.
+/// cyclictest's histogram has a line for each microsecond, up to this.
 const LONGEST_US: &str = "20000";
-/// Between two wake-ups of an ordinary thread.
+/// The time between two wake-ups of an ordinary thread.
 const SLEEP: Duration = Duration::from_micros(1_300);
-/// And how often each wakes up.
+/// How often each of them wakes up.
 const SLEEPS: usize = 60;
 
-/// How long it took from the time to the thread, in s.
+/// From the time at which a thread was to wake up until it ran, in s.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Latency {
     /// The mean.
     pub mean: f64,
-    /// 99 of 100 are no longer.
+    /// The 99th percentile.
     pub p99: f64,
     /// The longest.
     pub max: f64,
 }
 
 impl Latency {
-    /// Of latencies by value, in s, and how often each was seen.
+    /// From latencies in s, each with how often it was seen.
     fn of(seen: &[(f64, u64)]) -> Option<Self> {
         let count: u64 = seen.iter().map(|(_, times)| times).sum();
         let sum: f64 = seen.iter().map(|(value, times)| value * *times as f64).sum();
@@ -60,7 +60,7 @@ pub fn real_time() -> Result<Option<Latency>> {
     let mut command = Command::new(CYCLICTEST);
     command.args(["--quiet", "--mlockall", "--smp", "--priority=99", "--policy=fifo"]);
     command.args(["--interval", INTERVAL_US, "--loops", WAKEUPS]);
-    // Longer than what is kept of a program's output.
+    // In a file, because the histogram is longer than what is kept of a program's output.
     let file = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
     command.args(["--histogram", LONGEST_US]).arg("--histfile").arg(file.path());
     let ended = run(&mut command)?;
@@ -105,7 +105,7 @@ impl Sleepers {
         let all = self.0.into_iter().flat_map(|thread| thread.join().unwrap_or_default());
         let mut all: Vec<(f64, u64)> = all.map(|late| (late.as_secs_f64(), 1)).collect();
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Latency::of(&all).context("nobody has slept")
+        Latency::of(&all).context("no thread has slept")
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_wakes_before_its_time() {
+    fn no_thread_wakes_before_its_time() {
         let latency = Sleepers::start(2).unwrap().end().unwrap();
         assert!(latency.mean <= latency.max && latency.p99 <= latency.max);
     }

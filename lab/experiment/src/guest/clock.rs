@@ -50,12 +50,13 @@ impl Clock {
         }
     }
 
-    /// Its CPUs.
-    pub fn topology(self) -> Topology {
-        Topology::flat(match self {
+    /// Its CPUs, in so many nodes.
+    pub fn topology(self, nodes: u32) -> Topology {
+        let cpus = match self {
             Self::Counted => 4,
             Self::Timed => 2,
-        })
+        };
+        Topology::numa(nodes, cpus / nodes)
     }
 }
 

@@ -22,6 +22,7 @@ pub struct Lab {
     pub contestants: Vec<String>,
     kernel: Kernel,
     initramfs: Initramfs,
+    nodes: u32,
 }
 
 impl Lab {
@@ -36,6 +37,7 @@ impl Lab {
             contestants: Vec::new(),
             kernel: Kernel::find(KERNEL)?,
             initramfs: crate::executable::initramfs()?,
+            nodes: bench.nodes,
         };
         lab.initramfs.program(Path::new(TRUE))?;
         for program in bench.programs.iter().map(Path::new) {
@@ -73,7 +75,7 @@ impl Lab {
     pub fn boot(&self, clock: Clock) -> Result<Guest> {
         let mut machine = Machine::new(
             self.kernel.clone(),
-            clock.topology(),
+            clock.topology(self.nodes),
             self.initramfs.clone(),
             clock.acceleration(),
         );

@@ -60,6 +60,8 @@ pub struct GuestBench {
     pub programs: &'static [&'static str],
     /// On which machines, unless others are asked for.
     pub clocks: &'static [Clock],
+    /// NUMA nodes of the machines, each with a last-level cache of its own.
+    pub nodes: u32,
     /// A turn takes a tenth of that, in s of the guest.
     pub limit_s: u32,
     /// Measures everything, in the guest, under the contestant that is at work.
@@ -141,6 +143,7 @@ mod tests {
             experiment: Experiment::sample(vec![eevdf()], &[]),
             programs: &[],
             clocks: &Clock::ALL,
+            nodes: 1,
             limit_s: 1,
             measure: |_| Ok(Figures::new()),
         }
