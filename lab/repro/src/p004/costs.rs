@@ -103,9 +103,7 @@ pub fn measure(scale: &Scale) -> Result<Part> {
                  task that is to wake up at any time on any CPU finds it within a stretch that takes \
                  L in L of all the time, and waits then for half of it; a move closes both CPUs. Of \
                  that, *for moves* is what would not be if the locks took no time. A task that wakes \
-                 up and goes to an idle CPU takes one lock as if it stayed: only pulling takes two. \
-                 Less direct cost is not to be had here by the gate: a CPU that is to idle looks for \
-                 work before it can ask whether that may leave."
+                 up and goes to an idle CPU takes one lock as if it stayed: only pulling takes two."
             .into(),
         findings,
         panels,

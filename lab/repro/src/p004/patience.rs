@@ -8,7 +8,7 @@ use super::contestant::{ALWAYS, WARM_HIGH, contestants, options};
 use super::utilisation::{
     CUT, MOST_TIME, MOST_WAIT, machine, response_ms, time_ms, wait_ms, workload,
 };
-use super::{Scale, migrations};
+use super::{Scale, far_migrations};
 use crate::simulated::{Contestant, Value, contestant, median, ratios};
 use crate::study::{Finding, Panel, Part, Point, Status};
 
@@ -23,10 +23,10 @@ fn patient(wait: &str) -> Result<Contestant> {
     Ok(contestant(wait, Scheduler::Keel(options)))
 }
 
-/// Moves for each 100 wake-ups.
+/// Migrations to another last-level cache for each 100 wake-ups.
 fn moved_pct(report: &Report) -> f64 {
-    let moved: u64 = report.migrations.iter().map(|kind| kind.count).sum();
-    100.0 * moved as f64 / report.response.count as f64
+    let moved = far_migrations(report) * report.makespan_ms / 1000.0;
+    100.0 * moved / report.response.count as f64
 }
 
 /// What warm-high with one of the waits has, by the gate that is always open.
@@ -63,7 +63,7 @@ fn waits(scale: &Scale, cpus: u32, pct: u64) -> Result<(Vec<Patience>, f64)> {
     let by_always = |name: &str, value: Value| ratios(&of(name, value), &of(ALWAYS, value));
     let again = again(ALWAYS);
     let found = WAITS.into_iter().chain([again.as_str()]).map(|name| Patience {
-        saved: ratios(&of(ALWAYS, migrations), &of(name, migrations)),
+        saved: ratios(&of(ALWAYS, far_migrations), &of(name, far_migrations)),
         time: by_always(name, time_ms),
         wait: by_always(name, wait_ms),
         response: by_always(name, response_ms),
@@ -85,7 +85,11 @@ fn panels(cpus: u32, pct: u64, waits: &[Patience]) -> [Panel; 3] {
         series("p99 from waking up to sleeping again", |wait| &wait.response),
     ];
     [
-        panel("saved", "times fewer migrations", vec![series("warm-high", |wait| &wait.saved)]),
+        panel(
+            "saved",
+            "times fewer migrations to other caches",
+            vec![series("warm-high", |wait| &wait.saved)],
+        ),
         panel("late", "times as long as with the gate always open", late),
         panel(
             "wait",
@@ -120,7 +124,7 @@ pub fn measure(scale: &Scale) -> Result<Part> {
         "one of those tried (our aim)",
         format!(
             "{} of {}; {} cut migrations {CUT} times. With the gate always open there are {} moves \
-             for each 100 wake-ups, and a task that a gate keeps then waits",
+             to another last-level cache for each 100 wake-ups",
             good.len(),
             WAITS.len(),
             cut.join(", "),
@@ -130,9 +134,9 @@ pub fn measure(scale: &Scale) -> Result<Part> {
     )];
     Ok(Part {
         title: "What patience costs and saves".into(),
-        method: "Loads of the part `utilisation`, warm-high, and how long a task may wait while a CPU \
-                 idles before the gate is not asked any more. Each task that finds its CPU busy either \
-                 moves or waits: fewer migrations are longer waits."
+        method: "Loads of the part `utilisation`, warm-high, and how long a task may wait at most while \
+                 a CPU idles (`--max-idle-wait`); by default it waits for no longer than refilling caches \
+                 costs, times the level's patience. `never` is the strict gate."
             .into(),
         findings,
         panels: shown,

@@ -6,21 +6,22 @@ use evenkeel_machine::Machine;
 use evenkeel_sim::Report;
 
 use super::contestant::{ALL, ALWAYS, STRICT, WARM_HIGH, contestants};
-use super::{Scale, migrations};
+use super::{Scale, far_migrations, migrations};
 use crate::simulated::{Runs, Value, median, ratios, with_again};
 use crate::study::{Finding, Panel, Part, Point, Status};
 
 /// CPUs of a machine, four to a cache, 32 to a node.
-const CPUS: [u32; 4] = [4, 16, 64, 128];
-const QUICK_CPUS: [u32; 1] = [4];
+const CPUS: [u32; 4] = [8, 16, 64, 128];
+const QUICK_CPUS: [u32; 1] = [8];
 /// What all tasks together want, in percent of the CPUs; the last is more than there is.
 const UTILISATIONS_PCT: [u64; 6] = [20, 40, 60, 75, 95, 120];
 /// The band in which the issue's aims hold, below saturation.
 const BAND_PCT: std::ops::RangeInclusive<u64> = 40..=75;
 /// What the aims are.
 pub(super) const CUT: f64 = 5.0;
-pub(super) const MOST_TIME: f64 = 1.03;
-pub(super) const MOST_WAIT: f64 = 1.10;
+const ATTEMPTS_CUT: f64 = 3.0;
+pub(super) const MOST_TIME: f64 = 1.01;
+pub(super) const MOST_WAIT: f64 = 1.03;
 
 pub(super) fn workload(cpus: u32, pct: u64) -> String {
     format!("background:cpus={cpus},pct={pct}")
@@ -73,8 +74,9 @@ fn idle_ms(report: &Report) -> f64 {
 }
 
 /// What is shown of each size of machine.
-const SHOWN: [(&str, &str, Value); 5] = [
+const SHOWN: [(&str, &str, Value); 6] = [
     ("migrations", "migrations, 1/s", migrations),
+    ("far", "migrations to another last-level cache, 1/s", far_migrations),
     ("attempts", "looks for work elsewhere, 1/s", attempts),
     ("wait", "p99 wait for a CPU, ms", wait_ms),
     ("response", "p99 from waking up to sleeping again, ms", response_ms),
@@ -159,18 +161,25 @@ pub fn measure(scale: &Scale) -> Result<Part> {
             panels.push(seen.panel(*cpus, shown));
         }
     }
-    let [moved, times, waits, responses] = [migrations as Value, time_ms, wait_ms, response_ms]
-        .map(|value| range(&seen.in_band(WARM_HIGH, value)));
+    let [moved, tried, times, waits, responses] =
+        [far_migrations as Value, attempts, time_ms, wait_ms, response_ms]
+            .map(|value| range(&seen.in_band(WARM_HIGH, value)));
     let [strict_moved, strict_waits] =
         [migrations as Value, response_ms].map(|value| range(&seen.in_band(STRICT, value)));
     let unasked: f64 = seen.all_in_band(STRICT, ungated).iter().sum();
-    let least_cut = 1.0 / moved.1;
+    let (least_cut, least_attempts_cut) = (1.0 / moved.1, 1.0 / tried.1);
     let findings = vec![
         Finding::new(
-            "from 40 to 75 % warm-high cuts migrations",
+            "from 40 to 75 % warm-high cuts migrations to other last-level caches",
             format!("{CUT} times at least (our aim)"),
             format!("{:.1} to {:.1} times", least_cut, 1.0 / moved.0),
             Status::reached(least_cut >= CUT),
+        ),
+        Finding::new(
+            "and looks for work elsewhere",
+            format!("{ATTEMPTS_CUT} times at least (our aim)"),
+            format!("{:.1} to {:.1} times", least_attempts_cut, 1.0 / tried.0),
+            Status::reached(least_attempts_cut >= ATTEMPTS_CUT),
         ),
         Finding::new(
             "and all is done as soon as with a gate that is always open",
@@ -182,8 +191,7 @@ pub fn measure(scale: &Scale) -> Result<Part> {
             "and tasks' p99 wait for a CPU is no longer",
             format!("{MOST_WAIT} times at most (our aim)"),
             format!(
-                "{:.0} to {:.0} times: a task that found an idle CPU at once now waits for its own; \
-                 p99 from waking up to sleeping again {:.2} to {:.2} times",
+                "{:.2} to {:.2} times; p99 from waking up to sleeping again {:.2} to {:.2} times",
                 waits.0, waits.1, responses.0, responses.1
             ),
             Status::reached(waits.1 <= MOST_WAIT),
@@ -204,9 +212,10 @@ pub fn measure(scale: &Scale) -> Result<Part> {
         method: "The paper has one load, which saturates four CPUs; there all zones let load be \
                  balanced. The gate works below that: tasks that work and sleep by turns of random \
                  length (2 ms of work on the average), four for each CPU, want 20 to 120 % of the \
-                 CPUs. All gates have the same tasks with the same seeds. Utilisation is that of the \
-                 CPU that a task would leave, or (mean) of all; `strict` leaves a waiting task to the \
-                 gate however long it waits, all others move it after 10 ms if a CPU idles."
+                 CPUs, four to a last-level cache. All gates have the same tasks with the same seeds. \
+                 Utilisation is that of the CPU that a task would leave, or (mean) of all; `strict` \
+                 leaves a waiting task to the gate however long it waits, within a cache too; all \
+                 others weigh the wait against the refill of caches."
             .into(),
         findings,
         panels,
