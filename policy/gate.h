@@ -2,12 +2,11 @@
 /*
  * When may load be balanced?
  *
- * A migration costs the time of the search, cold caches, and latency of other tasks. The keel asks
- * the gate before every optional move, with its reason, and the gate may refuse. The keel does not
- * ask where liveness needs the move: for a task that lost its CPU to a real-time task or to
+ * A migration costs the time of the search, cold caches, and latency of other tasks. Before an optional
+ * move the keel asks the gate about the CPU that the task would leave, and the gate may refuse. The keel
+ * does not ask where liveness needs the move: for a task that lost its CPU to a real-time task or to
  * hotplug, a task with a new affinity mask, or a task that waited too long (bpf/keel/ask_gate.h,
- * migrate.h). So no gate can starve a task. Unless the gate is strict, the keel does not ask for
- * new tasks and programs either: they leave no warm caches and no queue behind.
+ * migrate.h). So no gate can starve a task.
  *
  * `always`: yes. This is classic Linux, and what the other gates are measured against.
  *
@@ -31,20 +30,51 @@
  * limit is 80 %. Levels 3 and 4 answer alike; the paper says as much ("the task of high spot cannot
  * go up any more").
  *
- * `zone` departs from the paper in four places:
+ * 1. The answer is a property of a CPU. Except where a score matters, it is the same for all tasks of
+ *    a CPU. So it is computed at the CPU's tick and when the CPU begins or ends to idle
+ *    (gate_judge_cpu()), and a question only reads it. Only where the points of a task could change
+ *    the answer is the task itself judged (gate_judge_task()).
  *
- * 1. The paper reads its 5 s from the task's entry in /proc. Here, a share that halves every 33.6
- *    ms stays above the limit for as long, also while the task does not stop. A rest in which a
- *    whole share would fall to the limit ends that (gate_ends_above()).
- * 2. The times of prize and punishment are two knobs, as in the paper; a task between both gets no
- *    points.
- * 3. In the quiet zone the paper never balances: no new tasks (section 3), and no waiting task
- *    while a CPU idles. That is `--strict` here. Otherwise new tasks are placed as with `always`,
- *    because in the quiet zone they stay where they are placed, and `--max-idle-wait` bounds the
- *    waiting time.
- * 4. A waking task that the gate keeps from an idle CPU preempts on its own CPU as soon as the
- *    running task is behind it (order_should_preempt_kept()), so that urgent tasks do not pay for
- *    saved moves.
+ * 2. The worst case. "It controls the worst-case scenario: one CPU load exceeds 100 % even though
+ *    other CPUs are not fully utilized" (section 3). By a CPU's own utilisation each level opens there.
+ *    By the mean it may not, so a CPU that is busy all the time while a task waits opens on its own
+ *    (gate_is_crowded()).
+ *
+ * 3. Two ways to use the answer. `--strict` is the paper's: in the quiet zone no task migrates, not even
+ *    a new one or one that waits for long while a CPU idles, and a CPU that idles or is about to idle
+ *    does not run load_balance() at all ("when a task in idle, newidle, or noactive state is
+ *    rescheduled, we can make the case that does not execute load_balance() routine"), except in the
+ *    worst case. Busy CPUs still balance where the answer allows it.
+ *
+ *    The default weighs wait against refill. A refused move saves what it would cost to refill
+ *    caches, at most about 0.6 ms on the machine of docs/results/refill.md; a task that is kept from an
+ *    idle CPU may wait for many ms. So
+ *
+ *    - a waking task takes an idle CPU of its own last-level cache, and a CPU of that cache that becomes
+ *      idle pulls a task that waits there: the gate is not asked;
+ *    - to another cache a waking task moves only if staying would cost more than the refill times the
+ *      patience of the level, of which there is half above the limit (gate_should_stay()). Staying costs
+ *      the predicted wait: the bursts of the tasks before it, spread over the CPUs of the cache; or, if
+ *      the task would preempt at once, its own burst, for which the preempted task waits;
+ *    - a task that has waited for as long goes to an idle CPU of any cache (gate_max_wait()): a wait
+ *      that ends when it has cost as much as the move costs at most twice the cheaper of the two (the
+ *      ski rental problem). The tick of the CPU where it waits finds it;
+ *    - new tasks and programs are placed as with `always`: they leave no warm caches and no queue
+ *      behind, and in the quiet zone they stay where they are placed;
+ *    - busy CPUs balance where the answer allows it, and idle ones pull from other caches in the worst
+ *      case.
+ *
+ * `zone` departs from the paper in two more places:
+ *
+ * - The paper reads its 5 s from the task's entry in /proc. Here, a share that halves every 33.6
+ *   ms stays above the limit for as long, also while the task does not stop. A rest in which a
+ *   whole share would fall to the limit ends that (gate_ends_above()).
+ * - The times of prize and punishment are two knobs, as in the paper; a task between both gets no
+ *   points.
+ *
+ * A waking task that the default gate keeps from an idle CPU preempts on its own CPU as soon as the
+ * running task is behind it (order_should_preempt_kept()), so that tasks that sleep most do not pay for
+ * saved moves.
  */
 #ifndef EVENKEEL_GATE_H
 #define EVENKEEL_GATE_H
@@ -91,6 +121,7 @@ struct gate_params {
 struct gate_view {
 	u32 reason;		/* enum move_reason */
 	u32 source_utilisation;	/* of the source CPU, 0..=FULL */
+	u32 source_waits;	/* 1: a task waits there */
 	u32 mean_utilisation;	/* of the CPUs that count, if gate_is_by_mean(), 0..=FULL */
 	/* The task, if gate_has_scores(): */
 	u32 task_share;		/* its share of run time, 0..=FULL */
@@ -102,11 +133,38 @@ enum gate_verdict {
 	GATE_OPEN,		/* always */
 	GATE_BUSY,		/* the utilisation is above the limit */
 	GATE_PUNISHED,		/* with the points the utilisation is above the limit */
+	GATE_CROWDED,		/* the mean is not, but the source CPU's load is above 100 % */
+	GATE_WORTH,		/* the utilisation is not, but to stay would cost more than to refill caches */
 	GATE_REFUSALS,
 	GATE_QUIET = GATE_REFUSALS,	/* the utilisation is not above the limit */
 	GATE_PRIZED,		/* the utilisation is above the limit, with the points it is not */
+	GATE_CHEAP,		/* the utilisation is above the limit, but to stay costs less than to refill */
 	GATE_VERDICTS,
 };
+
+/* No verdict yet: the points of the task decide. */
+#define GATE_BY_TASK GATE_VERDICTS
+
+/* From this utilisation on a CPU counts as busy all the time: the share comes near to 100 % slowly. */
+#define CROWDED_PCT 99U
+
+/* What waits for a waking task in the cache where it ran, if no CPU idles there. */
+struct gate_stay {
+	u64 burst_ns;		/* how long the task runs at a time */
+	u64 cpu_burst_ns;	/* how long tasks on its CPU run at a time */
+	u32 waiters;		/* CPUs of the cache where tasks wait */
+	u32 cpus;		/* CPUs of the cache */
+	u32 preempts;		/* 1: the task would preempt the running one at once */
+	u32 open;		/* 1: the utilisation of its CPU is above the limit */
+};
+
+/*
+ * What it costs to refill a core's own caches after a migration, by the model that is fitted to
+ * measurements (docs/results/refill.md): for the CPU, for each KiB, and for how many KiB at most.
+ */
+#define REFILL_CPU_NS 1248ULL
+#define REFILL_KIB_NS 290ULL
+#define REFILL_MAX_KIB 2048ULL
 
 /* The sum of all CPUs' utilisation. Start from zeros. */
 struct gate_mean {
@@ -196,6 +254,21 @@ POLICY bool gate_ends_above(const struct gate_params *params, u64 rest_ns)
 	       !zone_is_above(params->zone, share_of(decay_share(FULL << 10, rest_ns, false)));
 }
 
+/* The utilisation that is compared with the limit, in percent times FULL. */
+POLICY u64 zone_calc_points(const struct zone_knobs *zone, const struct gate_view *view)
+{
+	return (u64)(zone->use_mean ? view->mean_utilisation : view->source_utilisation) * 100;
+}
+
+/*
+ * The worst case: the load of the source CPU is above 100 %. That others are not fully utilised need not
+ * be looked at: then no task of a CPU that is could go anywhere.
+ */
+POLICY bool gate_is_crowded(const struct gate_view *view)
+{
+	return view->source_waits && view->source_utilisation * 100ULL >= CROWDED_PCT * FULL;
+}
+
 /* The utilisation in percent times FULL, shifted by the task's score. */
 POLICY u64 zone_shift_by_score(const struct zone_knobs *zone, u64 points, const struct gate_view *view)
 {
@@ -216,7 +289,8 @@ POLICY u64 zone_shift_by_score(const struct zone_knobs *zone, u64 points, const 
 	return points;
 }
 
-POLICY enum gate_verdict gate_judge_move(const struct gate_params *params, const struct gate_view *view)
+/* The verdict about one task, where its points may matter. */
+POLICY enum gate_verdict gate_judge_task(const struct gate_params *params, const struct gate_view *view)
 {
 	const struct zone_knobs *zone = params->zone;
 	u64 points, shifted, limit;
@@ -224,11 +298,87 @@ POLICY enum gate_verdict gate_judge_move(const struct gate_params *params, const
 	if (params->kind == GATE_ALWAYS)
 		return GATE_OPEN;
 	limit = zone_limit_pct(zone->level) * FULL;
-	points = (u64)(zone->use_mean ? view->mean_utilisation : view->source_utilisation) * 100;
+	points = zone_calc_points(zone, view);
 	shifted = zone_shift_by_score(zone, points, view);
 	if (shifted > limit)
 		return points > limit ? GATE_BUSY : GATE_PUNISHED;
+	if (gate_is_crowded(view))
+		return GATE_CROWDED;
 	return points > limit ? GATE_PRIZED : GATE_QUIET;
+}
+
+/*
+ * The verdict about all tasks of a CPU, as of its last tick; GATE_BY_TASK: it depends on the task. The
+ * view need not say anything of a task.
+ */
+POLICY u32 gate_judge_cpu(const struct gate_params *params, const struct gate_view *view)
+{
+	const struct zone_knobs *zone = params->zone;
+	u64 points, limit, lowest = WARM_MIN_PCT * FULL, highest = WARM_MAX_PCT * FULL, prize, punish;
+
+	if (params->kind == GATE_ALWAYS)
+		return GATE_OPEN;
+	limit = zone_limit_pct(zone->level) * FULL;
+	points = zone_calc_points(zone, view);
+	if (points <= limit && gate_is_crowded(view))
+		return GATE_CROWDED;
+	if (!zone_has_scores(zone) || points < lowest || points > highest)
+		return points > limit ? GATE_BUSY : GATE_QUIET;
+	prize = (u64)zone->prize_score_pct * FULL;
+	punish = (u64)zone->punish_score_pct * FULL;
+	if (points > limit)
+		return points - min_u64(prize, points - lowest) > limit || gate_is_crowded(view) ?
+			       GATE_BUSY : GATE_BY_TASK;
+	return min_u64(points + punish, highest) > limit ? GATE_BY_TASK : GATE_QUIET;
+}
+
+/* How many times the cost of refilling caches a wait may cost: the later a level opens, the more. */
+POLICY u32 zone_get_patience(u32 level)
+{
+	if (level == ZONE_WARM_HIGH || level == ZONE_HOT)
+		return 4;
+	return level == ZONE_WARM_MID ? 2 : 1;
+}
+
+/*
+ * What a task that runs for so long at a time would refill after it migrated to another cache. Its
+ * working set is not known: it is at most what the caches hold, and what the task can walk over in a
+ * burst, for which it needs about as long as the refill takes.
+ */
+POLICY u64 gate_predict_refill(u64 burst_ns)
+{
+	return REFILL_CPU_NS + min_u64(burst_ns, REFILL_MAX_KIB * REFILL_KIB_NS);
+}
+
+/* How long such a task waits before it goes to an idle CPU of any cache, in ns. */
+POLICY u64 gate_max_wait(const struct gate_params *params, u64 burst_ns)
+{
+	return gate_predict_refill(burst_ns) * zone_get_patience(params->zone->level);
+}
+
+/* What it costs a waking task, or the one that it preempts, to stay in its cache, in ns. */
+POLICY u64 gate_predict_wait(const struct gate_stay *stay)
+{
+	u64 wait_ns = stay->cpu_burst_ns * (stay->waiters + 1ULL) / (stay->cpus ? stay->cpus : 1);
+
+	return stay->preempts ? min_u64(wait_ns, stay->burst_ns) : wait_ns;
+}
+
+/*
+ * Whether a waking task stays in its cache although a CPU of another one idles. Above the limit of the
+ * level there is half the patience.
+ */
+POLICY bool gate_should_stay(const struct gate_params *params, const struct gate_stay *stay)
+{
+	u64 most_ns = gate_max_wait(params, stay->burst_ns);
+
+	return gate_predict_wait(stay) < (stay->open ? most_ns / 2 : most_ns);
+}
+
+/* The mean length of bursts after one more of `ns`: each counts for an eighth. 0: none so far. */
+POLICY u64 gate_update_burst(u64 mean_ns, u64 ns)
+{
+	return mean_ns ? mean_ns - mean_ns / 8 + ns / 8 : ns;
 }
 
 #endif

@@ -30,7 +30,7 @@ struct keel_settings {
 	u32 levels;	/* levels of domains, at most MAX_LEVELS */
 	u32 online;	/* positions are below this */
 	u32 parts;	/* of enum balance_part */
-	u32 pad;
+	u32 smt;	/* 1: the domains of level 0 are cores of several hardware threads */
 };
 
 /* These may change while the keel runs. */
@@ -112,6 +112,8 @@ struct keel_domain {
 struct keel_cpu {
 	u16 position;
 	u16 node;	/* the number of its NUMA node */
+	u16 cache;	/* the number of its last-level cache, below the number of CPUs */
+	u16 pad;
 	struct keel_domain domain[MAX_LEVELS];	/* the smallest domain first */
 };
 
@@ -124,6 +126,8 @@ struct keel_topology {
 	struct keel_cpu cpu[MAX_CPUS];
 	struct cpu_range range[MAX_RANGES];
 	u8 distance[MAX_NODES][MAX_NODES];	/* distance of memory, by node number; 0: not known */
+	struct cpu_range cache[MAX_CPUS];	/* the CPUs of each last-level cache, by position */
+	u64 cache_cpus[MAX_CPUS][MAX_CPUS / 64];	/* the same, one bit for each CPU number */
 };
 
 /*
@@ -172,9 +176,12 @@ enum keel_counter {
 	COUNT_GATE_OPEN,	/* the gate's answers, by enum gate_verdict */
 	COUNT_GATE_BUSY,
 	COUNT_GATE_PUNISHED,
+	COUNT_GATE_CROWDED,
+	COUNT_GATE_WORTH,
 	COUNT_GATE_QUIET,
 	COUNT_GATE_PRIZED,
-	COUNT_UNGATED,		/* a migration for liveness, without asking the gate */
+	COUNT_GATE_CHEAP,
+	COUNT_UNGATED,		/* a migration without asking the gate: for liveness, or within a cache */
 	COUNT_AGGREGATE,	/* a sibling of the task that ran was preferred to the queue's head */
 	COUNT_FOLLOW,		/* a sibling of what the group's master runs was preferred */
 	COUNT_WINDOW,		/* a row of the index was full, and one task is not in it */
@@ -190,7 +197,7 @@ enum keel_counter {
 /* Room for them, a power of two. */
 #define MAX_COUNTERS 64
 
-/* One answer of the gate and its inputs. */
+/* One refusal of the gate and its inputs. */
 struct keel_decision {
 	u64 at_ns;
 	u64 above_ns;
@@ -206,6 +213,8 @@ struct keel_decision {
 };
 /* How many of them each CPU keeps; a power of two. */
 #define MAX_DECISIONS 8
+/* Of the refusals in so many ns a CPU keeps the first one. */
+#define DECISION_SAMPLE_NS 4000000ULL
 
 /*
  * The state of a CPU's search for tasks to pull. It is in a map and not on the stack, because the
@@ -261,6 +270,8 @@ struct cpu_state {
 	u64 gather_from;	/* the position where the next search for another program's CPU begins */
 	u64 running_cpus;	/* how many CPUs the last running task may use; 0: a kernel thread */
 	u64 overdue_on;		/* 1 + the CPU where a task is overdue, for an idle CPU; atomic */
+	u64 opening;		/* gate_judge_cpu() as of the last tick or edge of idling */
+	u64 burst_ns;		/* how long tasks run here at a time: gate_update_burst() */
 	/* The sums of balancing: too large for the stack. */
 	struct group_view group, ours, busiest;
 	struct keel_search search;
@@ -268,7 +279,7 @@ struct cpu_state {
 	u64 fetch_weight;	/* the weight of that task */
 	struct known_space known[KNOWN_SPACES];
 	u64 counters[MAX_COUNTERS];
-	u64 decided;		/* how many decisions so far */
+	u64 decided;		/* how many decisions it has kept so far */
 	struct keel_decision decision[MAX_DECISIONS];	/* the latest ones */
 };
 

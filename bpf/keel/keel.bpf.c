@@ -30,9 +30,11 @@
  * slave exchanges a task for a sibling from its master's queue (fetch.h). Eviction from a shielded
  * CPU pushes (evict.h).
  *
- * 5. Gate. Before each optional migration the gate policy is asked (ask_gate.h). Each CPU counts
- * the answers and keeps the latest ones for `explain`. A move for liveness does not ask, and is
- * counted as ungated.
+ * 5. Gate. Each CPU keeps the gate policy's verdict about the tasks that would leave it: its tick
+ * and the edges of its idling compute it (update_opening() in load.h). Before an optional migration
+ * the verdict is read and counted, and a sample of the refusals is kept for `explain` (ask_gate.h). A
+ * CPU looks for tasks only where the gate lets tasks leave (has_source()). A move for liveness does not
+ * ask, nor one within a last-level cache unless the gate is strict: both are counted as ungated.
  *
  * 6. Liveness. No task moves outside its mask: each move checks it, and a task that was pinned
  * while it moved is sent back (send_strays_back() in migrate.h). A task that waited for 5 s runs
@@ -141,6 +143,8 @@ s32 KEEL_OPS_S(keel_init)
 			continue;
 		c->busy_since_ns = now;
 		c->idles = 1;
+		if (settings.gate != GATE_ALWAYS)
+			c->opening = GATE_QUIET;
 		error = scx_bpf_create_dsq(cpu, -1);
 		if (error)
 			return error;

@@ -104,6 +104,62 @@ static __always_inline void update_utilisation(struct cpu_state *c, u64 now, boo
 	c->busy_since_ns = now;
 }
 
+/* Sums over all CPUs. Written by the CPU that finds them too old. */
+struct machine_state {
+	u64 at_ns;		/* atomic */
+	u32 utilisation;
+	u32 tasks;
+} machine;
+
+/*
+ * Computes the gate's verdict about this CPU anew, from its utilisation as of now. Called by the CPU
+ * itself at its tick, and when it begins or ends to idle.
+ */
+KEEL_PART int update_opening(u32 cpu)
+{
+	struct gate_params params = gate_params();
+	struct cpu_state *c = cpu_state(cpu);
+	struct gate_view view = {};
+	u32 opening;
+
+	if (!c)
+		return 0;
+	view.source_utilisation = share_of(c->busy_share);
+	view.source_waits = READ_ONCE(c->runnable) > 1;
+	if (gate_is_by_mean(&params))
+		view.mean_utilisation = READ_ONCE(machine.utilisation);
+	opening = gate_judge_cpu(&params, &view);
+	WRITE_ONCE(c->opening, opening);
+	if (opening < GATE_REFUSALS || opening == GATE_BY_TASK)
+		set_bit(&open_cpus, cpu);
+	else
+		clear_bit(&open_cpus, cpu);
+	if (gate_is_crowded(&view))
+		set_bit(&crowded_cpus, cpu);
+	else
+		clear_bit(&crowded_cpus, cpu);
+	return 0;
+}
+
+/* The same, if there is a gate. */
+static __always_inline void refresh_opening(u32 cpu)
+{
+	if (settings.gate != GATE_ALWAYS)
+		update_opening(cpu);
+}
+
+/*
+ * Liveness: tasks that wait on this CPU may be pulled from now until the next verdict, because a higher
+ * class has it or it is shielded. Such pulls do not ask the gate.
+ */
+static __always_inline void open_for_liveness(u32 cpu)
+{
+	if (settings.gate == GATE_ALWAYS)
+		return;
+	set_bit(&open_cpus, cpu);
+	set_bit(&crowded_cpus, cpu);
+}
+
 /* A higher class has the CPU from now on. Called by the CPU itself, or with its runqueue lock. */
 static __always_inline void note_taken(struct cpu_state *c, u64 now)
 {
@@ -172,13 +228,6 @@ struct machine_sum {
 	struct gate_mean mean;	/* of the CPUs that count for the gate */
 	u32 tasks;		/* how many run or wait */
 };
-
-/* Written by the CPU that finds it too old. */
-struct machine_state {
-	u64 at_ns;		/* atomic */
-	u32 utilisation;
-	u32 tasks;
-} machine;
 
 /*
  * Sums up the CPUs. (Through a pointer: the verifier would count values on the stack up to 1024.)
@@ -286,7 +335,7 @@ static __always_inline bool has_waiters(struct cpu_state *c, u32 runs)
 	return READ_ONCE(c->runnable) > runs;
 }
 
-/* Clears the hint that tasks wait. Called only by the CPU that owns the queue. */
+/* Clears the hint that tasks wait. Called by the CPU that owns the queue. */
 static __always_inline void note_served(u32 cpu, struct cpu_state *c, u32 runs)
 {
 	if (!has_bit(&waiting_cpus, cpu) || has_waiters(c, runs))
@@ -295,6 +344,19 @@ static __always_inline void note_served(u32 cpu, struct cpu_state *c, u32 runs)
 	/* A task may have come in between, and its enqueue may have seen the hint still set. */
 	if (has_waiters(c, runs))
 		set_bit(&waiting_cpus, cpu);
+}
+
+/*
+ * The same by a CPU that pulled the last task that waited there: otherwise other CPUs would look there
+ * until the CPU itself dispatches. A task that is enqueued meanwhile is counted before its hint is set.
+ */
+KEEL_PART int note_pulled(u32 cpu)
+{
+	struct cpu_state *c = cpu_state(cpu);
+
+	if (c)
+		note_served(cpu, c, READ_ONCE(c->running_weight) ? 1 : 0);
+	return 0;
 }
 
 /* The CPU has nothing to run. */
@@ -315,6 +377,7 @@ static __always_inline void note_busy(u32 cpu, struct cpu_state *c, u64 now)
 	update_utilisation(c, now, c->taken_since_ns);
 	WRITE_ONCE(c->idles, 0);
 	clear_bit(&idle_cpus, cpu);
+	refresh_opening(cpu);
 }
 
 #endif

@@ -88,6 +88,24 @@ KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count,
 	return 0;
 }
 
+/* Sums up the CPUs of a group from which `own` may pull, under a gate that may refuse. */
+KEEL_PART int sum_sources(struct group_view *sum, u32 first, u32 count, u32 own, bool idles)
+{
+	struct balance_params params = balance_params();
+	u32 position;
+
+	if (!sum)
+		return 0;
+	*sum = GROUP_NONE;
+	bpf_for(position, first, first + count) {
+		u32 cpu = cpu_at(position);
+
+		if (is_source(own, cpu, idles))
+			add_cpu_to_sum(&params, sum, cpu, NULL, NULL);
+	}
+	return 0;
+}
+
 /*
  * Whether a waiting task of this weight gets at least as much on `dst_cpu`. A function of its own:
  * its stack does not add to that of the search.
@@ -194,7 +212,8 @@ KEEL_PART int pull_by_score(u32 own, u32 src_cpu, u32 wanted, u32 reason)
 	 * later.
 	 */
 	search->ungated = is_cpu_gone(src) || is_shielded(src_cpu) ||
-			  (settings.gate != GATE_ALWAYS && is_cpu_taken(src_cpu));
+			  (settings.gate != GATE_ALWAYS && is_cpu_taken(src_cpu)) ||
+			  is_pull_ungated(own, src_cpu, reason);
 	bpf_for_each(scx_dsq, p, src_cpu, SCX_DSQ_ITER_REV) {
 		struct task_view view;
 		struct task_state *t;
@@ -287,6 +306,9 @@ KEEL_PART bool balance_idle(u32 own)
 
 	if (!c || !has_any_bit(&waiting_cpus))
 		return 0;
+	/* The gate keeps all tasks where they wait, and none is overdue. */
+	if (settings.gate != GATE_ALWAYS && !has_source(own, true) && !READ_ONCE(c->overdue_on))
+		return 0;
 	count_on(c, COUNT_TRY_IDLE);
 	/* Liveness, whatever the policy says: one overdue task, and only that. */
 	overdue_on = __sync_lock_test_and_set(&c->overdue_on, 0);
@@ -311,7 +333,10 @@ KEEL_PART bool balance_idle(u32 own)
 				continue;
 			if (range.count == 1 && !has_bit(&waiting_cpus, cpu_at(range.first)))
 				continue;
-			sum_group(&c->group, range.first, range.count, NULL, NULL);
+			if (settings.gate != GATE_ALWAYS)
+				sum_sources(&c->group, range.first, range.count, own, true);
+			else
+				sum_group(&c->group, range.first, range.count, NULL, NULL);
 			if (c->group.busiest != NO_CPU &&
 			    balance_is_heavier(&params, &c->group, &c->busiest))
 				c->busiest = c->group;
@@ -320,6 +345,8 @@ KEEL_PART bool balance_idle(u32 own)
 		if (quota)
 			taken = pull_tasks(own, c->busiest.busiest, quota, MOVE_IDLE,
 					   abstains && !is_cpu_taken(c->busiest.busiest));
+		if (settings.gate != GATE_ALWAYS && taken)
+			note_pulled(c->busiest.busiest);
 		if (taken)
 			break;
 	}
@@ -360,6 +387,11 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 		c->look_at_ns = now;
 		return 0;
 	}
+	/* The gate keeps all tasks where they wait; that may soon change. */
+	if (settings.gate != GATE_ALWAYS && !has_source(own, false)) {
+		c->look_at_ns = min_u64(c->look_at_ns, now + BUSY_FACTOR * NS_PER_MS);
+		return 0;
+	}
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
 		u32 leader = own;
@@ -380,7 +412,10 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 		bpf_for(i, 0, domain.ranges) {
 			struct cpu_range range = range_at(domain.first_range + i);
 
-			sum_group(&c->group, range.first, range.count, NULL, NULL);
+			if (settings.gate != GATE_ALWAYS && !has_position(range, position_of(own)))
+				sum_sources(&c->group, range.first, range.count, own, false);
+			else
+				sum_group(&c->group, range.first, range.count, NULL, NULL);
 			if (has_position(range, position_of(own))) {
 				c->ours = c->group;
 				leader = find_leader(range.first, range.count, own);

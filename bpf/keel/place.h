@@ -170,22 +170,59 @@ static __always_inline s32 claim_idle_near(struct task_struct *p, struct task_st
 }
 
 /*
+ * What becomes of a waking task while CPUs idle, under a gate that may refuse. The gate is asked before
+ * any CPU of another cache is claimed, so that none is claimed in vain.
+ */
+enum wake_choice {
+	WAKE_ANYWHERE,	/* the gate lets it go to another cache, or is not asked */
+	WAKE_NEAR,	/* an idle CPU of its cache was claimed */
+	WAKE_STAY,	/* refused */
+};
+
+/* The choice, and the verdict behind it in `verdict`; an idle CPU that was claimed in `claimed`. */
+static __always_inline enum wake_choice choose_wake(struct task_struct *p, struct task_state *t,
+						    s32 prev, struct cpu_state *src,
+						    struct cpu_state *waker, u32 *verdict, u32 *claimed)
+{
+	u64 now = cheap_now(waker);
+
+	*verdict = ask_gate(p, prev, src, MOVE_WAKE, now);
+	if (is_gate_strict()) {
+		if (is_open(*verdict))
+			return WAKE_ANYWHERE;
+	} else {
+		*claimed = claim_idle_in_cache(p, prev);
+		if (*claimed != NO_CPU)
+			return WAKE_NEAR;
+		if (!should_stay(p, prev, now, is_open(*verdict))) {
+			if (!is_open(*verdict))
+				*verdict = GATE_WORTH;
+			return WAKE_ANYWHERE;
+		}
+		if (is_open(*verdict))
+			*verdict = GATE_CHEAP;
+		t->kept = 1;
+	}
+	count_refusal(waker, p, prev, MOVE_WAKE, *verdict, now);
+	return WAKE_STAY;
+}
+
+/*
  * The CPU for a waking task: the one that it ran on, an idle one near it (the kernel's choice), or
  * the waker's. `claimed`: the idle CPU that was claimed, NO_CPU if there is none.
  *
- * The gate is asked at most once, and only about tasks that could do better than stay. Where CPUs
- * are idle, it is asked before any is claimed, so that none is claimed in vain; where none is, only
- * if the waker's CPU is better. It is not asked where a higher class has the task's CPU: a longer
+ * The gate is asked at most once, and only about tasks that could do better than stay: where CPUs are
+ * idle, or the waker's CPU is better. It is not asked where a higher class has the task's CPU: a longer
  * wait there is worse than any migration, and without a tick no other CPU would be woken to pull
  * the task.
  */
 static __always_inline u32 place_waking(struct task_struct *p, struct task_state *t, s32 prev,
 					u64 wake_flags, u32 *claimed)
 {
-	u32 waker = bpf_get_smp_processor_id(), memory = memory_node_of(p, t);
+	u32 waker = bpf_get_smp_processor_id(), memory = memory_node_of(p, t), verdict = GATE_VERDICTS;
 	struct cpu_state *waker_state = cpu_state(waker), *src = cpu_state(prev);
-	bool is_any_idle = has_any_bit(&idle_cpus), was_asked = false, is_free = false, is_src_taken;
-	struct gate_answer answer;
+	bool is_any_idle = has_any_bit(&idle_cpus), is_free = false, is_src_taken;
+	enum wake_choice choice = WAKE_ANYWHERE;
 	struct cpu_view best;
 	s32 near;
 
@@ -198,16 +235,18 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 			*claimed = prev;
 			return prev;
 		}
-		answer = judge_move(src, t, MOVE_WAKE, cheap_now(waker_state));
-		was_asked = true;
-		if (!is_answer_open(&answer)) {
-			count_answer(waker_state, prev, p, &answer);
-			t->kept = !is_gate_strict();
+		choice = choose_wake(p, t, prev, src, waker_state, &verdict, claimed);
+		if (choice == WAKE_STAY)
 			return prev;
-		}
 	}
-	/* Without idle CPUs, the kernel would search in vain. */
-	near = is_any_idle ? claim_idle_near(p, t, prev, wake_flags, &is_free) : prev;
+	if (settings.gate != GATE_ALWAYS && choice == WAKE_NEAR) {
+		near = *claimed;
+		*claimed = NO_CPU;
+		is_free = true;
+	} else {
+		/* Without idle CPUs, the kernel would search in vain. */
+		near = is_any_idle ? claim_idle_near(p, t, prev, wake_flags, &is_free) : prev;
+	}
 	if (!view_cpu(prev, &best))
 		return near;
 	best.idle = false;
@@ -229,14 +268,18 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 		count_open_move(waker_state, MOVE_WAKE);
 		return best.cpu;
 	}
-	if (is_src_taken) {
+	if (is_src_taken || (shares_cache(prev, best.cpu) && !is_gate_strict())) {
 		count_ungated_move(MOVE_WAKE);
 		return best.cpu;
 	}
-	if (!was_asked)
-		answer = judge_move(src, t, MOVE_WAKE, cheap_now(waker_state));
-	count_answer(waker_state, prev, p, &answer);
-	return is_answer_open(&answer) ? best.cpu : prev;
+	if (verdict == GATE_VERDICTS)
+		verdict = ask_gate(p, prev, src, MOVE_WAKE, cheap_now(waker_state));
+	if (is_open(verdict)) {
+		count_allowed_move(waker_state, MOVE_WAKE, verdict);
+		return best.cpu;
+	}
+	count_refusal(waker_state, p, prev, MOVE_WAKE, verdict, cheap_now(waker_state));
+	return prev;
 }
 
 /*

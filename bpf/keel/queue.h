@@ -54,6 +54,47 @@ static __always_inline void kick_or_preempt(u32 cpu, struct cpu_state *c, struct
 }
 
 /*
+ * The CPU, under a gate that may refuse, for a task at the end of its slice while CPUs idle: as for a
+ * waking task, an idle CPU of its cache, or of another one if to wait would cost more.
+ */
+KEEL_PART u32 place_by_gate(struct task_struct *p __arg_trusted, u32 own, u64 now)
+{
+	struct cpu_state *c = cpu_state(own);
+	struct task_state *t = task_state(p);
+	u32 verdict, idle = NO_CPU;
+	bool is_near;
+
+	if (!c || !t)
+		return own;
+	verdict = ask_gate(p, own, c, MOVE_IDLE, now);
+	if (is_gate_strict() && !is_open(verdict))
+		return own;
+	if (!is_gate_strict()) {
+		idle = claim_idle_in_cache(p, own);
+		if (idle == NO_CPU && should_stay(p, own, now, is_open(verdict)))
+			return own;
+	}
+	is_near = idle != NO_CPU;
+	if (!is_near) {
+		idle = claim_idle(p, t, own);
+		/* A CPU that is just coming online, as below. */
+		if ((s32)idle < 0 || idle == own || cpu_at(position_of(idle)) != idle)
+			return own;
+		idle = claim_better_idle(p, memory_node_of(p, t), idle);
+	}
+	c = cpu_state(bpf_get_smp_processor_id());
+	if (!c || !is_better_off_on(p, t, own, idle)) {
+		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+		return own;
+	}
+	if (is_near)
+		count_ungated_move(MOVE_IDLE);
+	else
+		count_allowed_move(c, MOVE_IDLE, is_open(verdict) ? verdict : GATE_WORTH);
+	return idle;
+}
+
+/*
  * The CPU for a task that the kernel enqueues without select_cpu: at the end of its slice, after an
  * exec, after a change of its affinity, class or cgroup, or because a real-time task took its CPU.
  */
@@ -84,8 +125,8 @@ static __always_inline u32 place_at_enqueue(struct task_struct *p, struct task_s
 	 * A task that was pushed off needs no gate: nothing is worse than to wait for a real-time
 	 * task.
 	 */
-	if (!pushed_off && !may_move_uncounted(own, p, MOVE_IDLE, now))
-		return own;
+	if (settings.gate != GATE_ALWAYS && !pushed_off)
+		return place_by_gate(p, own, now);
 	idle = claim_idle(p, t, own);
 	/*
 	 * A CPU that is just coming online does not look into its queue before the keel is loaded

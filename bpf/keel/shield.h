@@ -68,4 +68,42 @@ static __always_inline s32 claim_idle(struct task_struct *p, struct task_state *
 	return t->barred ? (s32)find_open_cpu(p, near, true) : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 }
 
+/* Whether all hardware threads of a CPU's core are idle. */
+static __always_inline bool is_core_idle(u32 cpu)
+{
+	struct keel_domain core = topology.cpu[BOUNDED(cpu, MAX_CPUS)].domain[0];
+	u32 first = topology.range[BOUNDED(core.first_range, MAX_RANGES)].first, i;
+
+	bpf_for(i, 0, core.cpus) {
+		if (!has_bit(&idle_cpus, topology.cpu_at[BOUNDED(first + i, MAX_CPUS)]))
+			return false;
+	}
+	return true;
+}
+
+/* Claims an idle CPU of the last-level cache of `near`, whole cores first; NO_CPU: there is none. */
+KEEL_PART u32 claim_idle_in_cache(struct task_struct *p __arg_trusted, u32 near)
+{
+	struct cpu_range cache = topology.cache[BOUNDED(topology.cpu[BOUNDED(near, MAX_CPUS)].cache,
+							MAX_CPUS)];
+	struct task_state *t = task_state(p);
+	u32 i, count = cache.count, from = position_of(near) - cache.first, other = NO_CPU;
+
+	if (!t || !count_in_cache(&idle_cpus, near))
+		return NO_CPU;
+	bpf_for(i, 0, count) {
+		u32 step = from + i, cpu = cpu_at(cache.first + (step < count ? step : step - count));
+
+		if (!has_bit(&idle_cpus, cpu) || (is_closed(t, cpu) | !may_run_on(p, cpu)))
+			continue;
+		if (settings.smt && !is_core_idle(cpu)) {
+			other = cpu;
+			continue;
+		}
+		if (scx_bpf_test_and_clear_cpu_idle(cpu))
+			return cpu;
+	}
+	return other != NO_CPU && scx_bpf_test_and_clear_cpu_idle(other) ? other : NO_CPU;
+}
+
 #endif

@@ -87,6 +87,7 @@ struct task_state {
 	u32 barred;		/* the shield applies: the task may use CPUs that are not shielded */
 	u32 listings;		/* how often the task was inserted into the index */
 	u32 listed_on;		/* 1 + the CPU under which the index has the task; 0: none; atomic */
+	u64 burst_ns;		/* how long it runs at a time: gate_update_burst() */
 };
 
 struct {
@@ -105,6 +106,10 @@ struct cpu_bits {
 struct cpu_bits waiting_cpus;
 /* Idle CPUs. */
 struct cpu_bits idle_cpus;
+/* CPUs that tasks may leave, as far as the gate goes; some of them perhaps only by their points. */
+struct cpu_bits open_cpus;
+/* Of these, the CPUs with a load above 100 %. */
+struct cpu_bits crowded_cpus;
 
 static __always_inline void set_bit(struct cpu_bits *bits, u32 cpu)
 {
@@ -140,6 +145,42 @@ static __always_inline bool has_any_bit(struct cpu_bits *bits)
 		if (i * 64 < settings.cpus)
 			words |= READ_ONCE(bits->word[i]);
 	return words;
+}
+
+/* One word of a set of CPUs that share a last-level cache. */
+static __always_inline u64 get_cache_word(u32 cpu, u32 word)
+{
+	u32 cache = topology.cpu[BOUNDED(cpu, MAX_CPUS)].cache;
+
+	return topology.cache_cpus[BOUNDED(cache, MAX_CPUS)][BOUNDED(word, MAX_CPUS / 64)];
+}
+
+/* How many bits are set (Warren, Hacker's Delight, 5-1). */
+static __always_inline u32 count_word(u64 word)
+{
+	word -= word >> 1 & 0x5555555555555555ULL;
+	word = (word & 0x3333333333333333ULL) + (word >> 2 & 0x3333333333333333ULL);
+	return ((word + (word >> 4)) & 0x0f0f0f0f0f0f0f0fULL) * 0x0101010101010101ULL >> 56;
+}
+
+/* How many CPUs of the last-level cache of `cpu` are in a set. */
+static __always_inline u32 count_in_cache(struct cpu_bits *bits, u32 cpu)
+{
+	u32 count = 0;
+
+	if (settings.cpus <= 64)
+		return count_word(READ_ONCE(bits->word[0]) & get_cache_word(cpu, 0));
+#pragma GCC unroll 16
+	for (u32 i = 0; i < MAX_CPUS / 64; i++)
+		if (i * 64 < settings.cpus)
+			count += count_word(READ_ONCE(bits->word[i]) & get_cache_word(cpu, i));
+	return count;
+}
+
+/* Whether two CPUs share a last-level cache. */
+static __always_inline bool shares_cache(u32 a, u32 b)
+{
+	return topology.cpu[BOUNDED(a, MAX_CPUS)].cache == topology.cpu[BOUNDED(b, MAX_CPUS)].cache;
 }
 
 static __always_inline struct cpu_state *cpu_state(u32 cpu)

@@ -222,14 +222,18 @@ static __always_inline void note_run(struct task_state *t, u64 now)
 	t->share_since_ns = now;
 }
 
-/* The task stops running. */
-static __always_inline void note_stop(struct task_state *t, u64 now)
+/* The task stops running on this CPU. */
+static __always_inline void note_stop(struct task_state *t, struct cpu_state *c, u64 now)
 {
 	struct gate_params gate;
+	u64 burst_ns;
 
 	note_run(t, now);
 	if (settings.gate == GATE_ALWAYS)
 		return;
+	burst_ns = now - c->running_since_ns;
+	t->burst_ns = gate_update_burst(t->burst_ns, burst_ns);
+	WRITE_ONCE(c->burst_ns, gate_update_burst(c->burst_ns, burst_ns));
 	gate = gate_params();
 	t->above_since_ns = gate_update_above_since(&gate, t->above_since_ns, share_of(t->run_share),
 						    now);
@@ -297,6 +301,9 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	note_rest(t, now);
 	note_returned(c);
 	note_busy(cpu, c, now);
+	/* The task that it preempted may have left for an idle CPU since the pick. */
+	if (settings.gate != GATE_ALWAYS)
+		note_served(cpu, c, 1);
 	note_first_node(t, space_of(p), cpu);
 	/* The tick found that for the task that ran before. */
 	if (settings.parts & PART_ACTIVE) {
@@ -327,7 +334,7 @@ void KEEL_OPS(keel_stopping, struct task_struct *p, bool runnable)
 	if (!runnable)
 		settle_debt(t, c, weight);
 	t->rested_since_ns = now;
-	note_stop(t, now);
+	note_stop(t, c, now);
 	WRITE_ONCE(c->running_weight, 0);
 	WRITE_ONCE(c->lodges, 0);
 	/*

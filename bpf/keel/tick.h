@@ -12,6 +12,46 @@
 #define SLICE_REST_NS 500000
 
 /*
+ * At the tick of a CPU where tasks wait, under a gate that may refuse and is not strict: kicks one idle
+ * CPU of its cache, and any idle CPU for each overdue task.
+ */
+KEEL_PART int kick_idle_cpus_gated(u32 own, u64 now)
+{
+	u64 budget = READ_ONCE(tunables.scan_limit);
+	struct cpu_state *idle_state;
+	struct task_struct *p;
+	bool was_kicked = false;
+
+	bpf_for_each(scx_dsq, p, own, 0) {
+		struct task_state *t;
+		u32 idle = NO_CPU;
+
+		if (!budget)
+			break;
+		budget--;
+		t = task_state(p);
+		if (!t)
+			continue;
+		refresh_barred(p, t);
+		if (!was_kicked)
+			idle = claim_idle_in_cache(p, own);
+		was_kicked |= idle != NO_CPU;
+		if (idle == NO_CPU) {
+			if (!is_overdue(t, now))
+				continue;
+			idle = claim_idle(p, t, own);
+			if ((s32)idle < 0)
+				continue;
+			idle_state = cpu_state(idle);
+			if (idle_state)
+				WRITE_ONCE(idle_state->overdue_on, own + 1);
+		}
+		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+	}
+	return 0;
+}
+
+/*
  * Idle CPUs do not search by themselves: the tick of a CPU where tasks wait kicks one idle CPU, if
  * a task may leave, and one for each overdue task.
  */
@@ -22,6 +62,13 @@ static __always_inline void kick_idle_cpus(u32 own, u64 now)
 	bool was_kicked = false;
 	u32 seen = 0;
 
+	if (settings.gate != GATE_ALWAYS && !is_gate_strict()) {
+		kick_idle_cpus_gated(own, now);
+		return;
+	}
+	/* With a strict gate an idle CPU pulls only in the worst case. */
+	if (settings.gate != GATE_ALWAYS && !has_bit(&crowded_cpus, own))
+		return;
 	/* An overdue task may stand behind many tasks that the gate keeps here. */
 	bpf_for_each(scx_dsq, p, own, 0) {
 		struct task_state *t;
@@ -95,6 +142,9 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 		check_exchange(p, t, own, c, now);
 	}
 	update_utilisation(c, now, true);
+	refresh_opening(own);
+	if (is_shielded(own))
+		open_for_liveness(own);
 	set_frequency(own, c);
 	c->balance_due = 1;
 	/*
@@ -121,6 +171,7 @@ void KEEL_OPS(keel_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 	if (!c)
 		return;
 	note_taken(c, now);
+	open_for_liveness(cpu);
 	scx_bpf_reenqueue_local();
 }
 
@@ -134,10 +185,13 @@ void KEEL_OPS(keel_update_idle, s32 cpu, bool idle)
 
 	if (!c)
 		return;
-	if (idle)
+	if (idle) {
 		note_returned(c);
-	else
+		refresh_opening(cpu);
+	} else {
 		note_taken(c, scx_bpf_now());
+		open_for_liveness(cpu);
+	}
 }
 
 /*
@@ -146,10 +200,13 @@ void KEEL_OPS(keel_update_idle, s32 cpu, bool idle)
  */
 void KEEL_OPS(keel_disable, struct task_struct *p)
 {
-	struct cpu_state *c = cpu_state(scx_bpf_task_cpu(p));
+	u32 cpu = scx_bpf_task_cpu(p);
+	struct cpu_state *c = cpu_state(cpu);
 
-	if (c && p->on_cpu && p->prio < MAX_RT_PRIO)
-		note_taken(c, scx_bpf_now());
+	if (!c || !p->on_cpu || p->prio >= MAX_RT_PRIO)
+		return;
+	note_taken(c, scx_bpf_now());
+	open_for_liveness(cpu);
 }
 
 void KEEL_OPS(keel_cpu_acquire, s32 cpu, struct scx_cpu_acquire_args *args)

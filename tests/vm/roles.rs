@@ -15,6 +15,7 @@ pub fn play(name: &str) {
         "victim" => crate::storms::play_victim(),
         "siblings" => crate::policies::play_siblings(),
         "pool" => crate::policies::play_pool(),
+        "sleepers" => crate::users::play_sleepers(),
         "pair" => crate::unequal::play_pair(),
         "changeling" => crate::policies::play_changeling(),
         "forks" => crate::storms::play_forks(),

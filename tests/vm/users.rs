@@ -3,12 +3,14 @@
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::Test;
 use crate::roles::role;
 use crate::scheduler::Keel;
+use crate::storms::{Threads, spin};
 use crate::support::{EVENKEEL, NOBODY, output, text, wait_for};
 
 pub const TESTS: &[Test] = &[
@@ -51,10 +53,24 @@ fn threads_of(process: &Child) -> Vec<u64> {
     tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect()
 }
 
+/// A process of eight threads that sleep most of the time, until its input ends: the gate keeps them where
+/// they are.
+pub fn play_sleepers() {
+    let mut threads = Threads::default();
+    (0..8).for_each(|_| {
+        threads.start(|| {
+            spin(Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(10));
+        });
+    });
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
+    threads.end();
+}
+
 fn each_is_told_about_its_own_tasks() {
-    let keel = Keel::start(&["--order", "ias", "--gate", "zone", "--zone", "warm-mid"]);
+    let keel = Keel::start(&["--order", "ias", "--gate", "zone", "--zone", "hot", "--strict"]);
     let users = [0, NOBODY];
-    let processes = users.map(|uid| started(uid, "siblings"));
+    let processes = users.map(|uid| started(uid, "sleepers"));
     for (uid, process) in users.iter().zip(&processes) {
         said_to(*uid, &["ias", "agg", &process.id().to_string()]);
     }

@@ -55,7 +55,7 @@ pub fn main(args: &ExplainArgs) -> Result<i32> {
     Ok(0)
 }
 
-/// Prints the last answers of the running keel's gate.
+/// Prints the last refusals of the running keel's gate.
 fn explain_keel(args: &ExplainArgs) -> Result<i32> {
     let answer = ask_keel(&Request::new("decisions"), "")?;
     let decisions: Vec<evenkeel_keel::Decision> = serde_json::from_value(answer)?;
@@ -65,8 +65,8 @@ fn explain_keel(args: &ExplainArgs) -> Result<i32> {
         return Ok(0);
     }
     if last.is_empty() {
-        println!("The keel's gate was not asked yet, or is always open (--gate always).");
-        println!("(Users but root see the answers about their own tasks.)");
+        println!("The keel's gate has refused nothing yet, or is always open (--gate always).");
+        println!("(Users but root see the refusals about their own tasks.)");
     }
     for decision in last {
         println!("{decision}");
@@ -86,7 +86,7 @@ fn ungated_moves(counters: &BTreeMap<String, u64>) -> Option<String> {
     let answers: u64 = answers.map(|(_, count)| count).sum();
     Some(format!(
         "So far the gate answered {answers} times, and was not asked about {moves} moves: of tasks that \
-         were new, waited for longer than --max-idle-wait while a CPU idled, lost their CPU to a \
+         were new, stayed within a cache, waited for too long while a CPU idled, lost their CPU to a \
          real-time task, or were on a CPU that is offline or shielded."
     ))
 }

@@ -137,11 +137,37 @@ u32 test_order_is_protected(u64 slice_ns, u64 ran_ns)
 	return order_is_protected(&params, ran_ns);
 }
 
-u32 test_gate_judge_move(u32 kind, const struct zone_knobs *zone, const struct gate_view *view)
+u32 test_gate_judge_task(u32 kind, const struct zone_knobs *zone, const struct gate_view *view)
 {
 	struct gate_params params = { .kind = kind, .zone = zone };
 
-	return gate_judge_move(&params, view);
+	return gate_judge_task(&params, view);
+}
+
+u32 test_gate_judge_cpu(u32 kind, const struct zone_knobs *zone, const struct gate_view *view)
+{
+	struct gate_params params = { .kind = kind, .zone = zone };
+
+	return gate_judge_cpu(&params, view);
+}
+
+u64 test_gate_max_wait(const struct zone_knobs *zone, u64 burst_ns)
+{
+	struct gate_params params = { .kind = GATE_ZONE, .zone = zone };
+
+	return gate_max_wait(&params, burst_ns);
+}
+
+u32 test_gate_should_stay(const struct zone_knobs *zone, const struct gate_stay *stay)
+{
+	struct gate_params params = { .kind = GATE_ZONE, .zone = zone };
+
+	return gate_should_stay(&params, stay);
+}
+
+u64 test_gate_update_burst(u64 mean_ns, u64 ns)
+{
+	return gate_update_burst(mean_ns, ns);
 }
 
 u32 test_gate_has_scores(u32 kind, const struct zone_knobs *zone)

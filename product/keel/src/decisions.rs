@@ -1,4 +1,5 @@
-//! The gate's last verdicts, each with the figures that it was made from. `evenkeel explain` shows them.
+//! The last refusals of the gate, each with the figures that it was made from. `evenkeel explain` shows
+//! them. Each CPU keeps a sample of them.
 
 use std::fmt;
 
@@ -18,20 +19,18 @@ const REASONS: [&str; 7] = [
     "ran alone while a more capable CPU was idle",
 ];
 
-/// `enum gate_verdict` of `policy/gate.h`.
-const VERDICTS: [&str; 5] = [
-    "allowed: the gate is always open",
-    "allowed: the utilisation is above the zone's limit",
-    "allowed: above the zone's limit with the task's points",
+/// The refusals of `enum gate_verdict` of `policy/gate.h`.
+const VERDICTS: [&str; 3] = [
     "refused: the utilisation is not above the zone's limit",
     "refused: not above the zone's limit without the task's points",
+    "refused: to wait costs less than to refill caches",
 ];
 /// `GATE_REFUSALS`.
-const REFUSALS: u32 = 3;
+const REFUSALS: u32 = 5;
 /// `FULL` in `policy/views.h`.
 const FULL: u32 = 1024;
 
-/// One verdict of the gate, as it is shown.
+/// One refusal of the gate, as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// The time since boot, in ns; at a wake-up, the time of the last tick or switch.
@@ -42,11 +41,9 @@ pub struct Decision {
     pub pid: u32,
     /// The source CPU.
     pub source: u32,
-    /// Whether the move was allowed.
-    pub allowed: bool,
     /// Why the gate was asked.
     pub reason: String,
-    /// The verdict, and its rule.
+    /// The refusal, and its rule.
     pub verdict: String,
     /// The zone's level at that time.
     pub level: String,
@@ -56,8 +53,7 @@ pub struct Decision {
     pub source_pct: u32,
     /// The mean utilisation of the CPUs, in percent; 0 where the gate does not use it.
     pub mean_pct: u32,
-    /// The share of its CPU that the task used lately, in percent: up to the question where scores
-    /// count, else up to the task's last stop.
+    /// The share of its CPU that the task used lately, in percent.
     pub task_pct: u32,
     /// How long that share has been above the zone's limit, in ms; 0: it was not, or scores do not
     /// count.
@@ -75,9 +71,8 @@ impl Decision {
             cpu,
             pid: raw.pid,
             source: raw.source,
-            allowed: raw.verdict < REFUSALS,
             reason: word(&REASONS, raw.reason),
-            verdict: word(&VERDICTS, raw.verdict),
+            verdict: word(&VERDICTS, raw.verdict.wrapping_sub(REFUSALS)),
             level: word(&LEVELS, raw.level.into()),
             limit_pct: raw.limit_pct.into(),
             source_pct: pct(raw.source_utilisation),
@@ -115,8 +110,8 @@ impl fmt::Display for Decision {
     }
 }
 
-/// The last verdicts that the CPUs keep, the oldest first; of those, the ones about tasks that may be
-/// seen: `is_seen` is asked with a task's number and the time of the verdict.
+/// The last refusals that the CPUs keep, the oldest first; of those, the ones about tasks that may be
+/// seen: `is_seen` is asked with a task's number and the time of the refusal.
 pub(crate) fn decisions(
     cpus: &[(u32, RawCpuState)],
     is_seen: impl Fn(u32, u64) -> bool,
@@ -151,7 +146,8 @@ mod tests {
         let verdicts = GATE.split("enum gate_verdict {").nth(1).unwrap();
         assert_eq!(values(verdicts, "GATE_", "GATE_REFUSALS"), REFUSALS as usize);
         // GATE_REFUSALS itself is no verdict.
-        assert_eq!(values(verdicts, "GATE_", "GATE_VERDICTS"), VERDICTS.len() + 1);
+        let all = REFUSALS as usize + VERDICTS.len();
+        assert_eq!(values(verdicts, "GATE_", "GATE_VERDICTS"), all + 1);
     }
 
     #[test]
@@ -163,19 +159,19 @@ mod tests {
             pid: 7,
             source: 1,
             reason: 3,
-            verdict: 4,
+            verdict: 6,
             source_utilisation: 522,
             level: 2,
             limit_pct: 50,
             task_share: 1000,
             ..RawDecision::zeroed()
         };
-        state.decision[1] = RawDecision { at_ns: 1, verdict: 1, ..RawDecision::zeroed() };
+        state.decision[1] = RawDecision { at_ns: 1, verdict: 5, ..RawDecision::zeroed() };
         let of_task_7 = decisions(&[(0, state)], |pid, at_ns| (pid, at_ns) == (7, 2_500_000_000));
         assert_eq!(of_task_7.iter().map(|decision| decision.pid).collect::<Vec<_>>(), [7]);
         let decisions = decisions(&[(0, state)], |_, _| true);
         assert_eq!(decisions.len(), 2, "empty places are left out");
-        assert!(decisions[0].allowed && !decisions[1].allowed);
+        assert_eq!(decisions[0].verdict, VERDICTS[0]);
         assert_eq!(
             decisions[1].to_string(),
             "2.500 s, CPU 0: to move task 7, which waited while a CPU was idle, from CPU 1: \

@@ -46,13 +46,15 @@ impl InitialData {
             levels: topology.levels,
             online: topology.online,
             parts: if options.balance == Balance::Capability { options.parts.bits() } else { 0 },
-            pad: 0,
+            smt: u32::from(topology.smt),
         };
-        let parts: [&[u8]; 4] = [
+        let parts: [&[u8]; 6] = [
             bytemuck::cast_slice(&topology.cpu_at),
             bytemuck::cast_slice(&topology.cpus),
             bytemuck::cast_slice(&topology.ranges),
             &topology.distances,
+            bytemuck::cast_slice(&topology.caches),
+            bytemuck::cast_slice(&topology.cache_cpus),
         ];
         Ok(Self {
             settings: bytemuck::bytes_of(&settings).to_vec(),

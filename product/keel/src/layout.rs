@@ -37,7 +37,7 @@ pub struct RawSettings {
     pub levels: u32,
     pub online: u32,
     pub parts: u32,
-    pub pad: u32,
+    pub smt: u32,
 }
 
 /// `struct keel_tunables`.
@@ -93,6 +93,8 @@ pub struct RawDomain {
 pub struct RawCpu {
     pub position: u16,
     pub node: u16,
+    pub cache: u16,
+    pub pad: u16,
     pub domain: [RawDomain; MAX_LEVELS],
 }
 
@@ -213,6 +215,8 @@ pub struct RawCpuState {
     pub gather_from: u64,
     pub running_cpus: u64,
     pub overdue_on: u64,
+    pub opening: u64,
+    pub burst_ns: u64,
     pub groups: [RawGroup; 3],
     /// `struct keel_search`: its fields.
     pub search: [u64; 8],
@@ -226,7 +230,7 @@ pub struct RawCpuState {
 }
 
 /// `enum keel_counter`, in its order: name and meaning.
-pub const COUNTERS: [(&str, &str); 43] = [
+pub const COUNTERS: [(&str, &str); 46] = [
     ("wake_idle", "Tasks woken straight onto an idle CPU"),
     ("enqueue", "Tasks put into a queue"),
     ("leave", "Tasks that left a queue without a turn: changed, moved by the kernel or killed"),
@@ -260,9 +264,12 @@ pub const COUNTERS: [(&str, &str); 43] = [
     ("gate_open", "Moves that the gate `always` allowed"),
     ("gate_busy", "Moves allowed because the utilisation was above the zone's limit"),
     ("gate_punished", "Moves allowed because the task's points lifted it above the limit"),
+    ("gate_crowded", "Moves allowed because the load of the CPU was above 100 %"),
+    ("gate_worth", "Moves allowed because waiting would have cost more than refilling caches"),
     ("gate_quiet", "Moves refused because the utilisation was not above the zone's limit"),
     ("gate_prized", "Moves refused because the task's points took it down to the limit"),
-    ("ungated", "Moves without a gate verdict: for liveness, or of new tasks"),
+    ("gate_cheap", "Moves refused because waiting costs less than refilling caches"),
+    ("ungated", "Moves without a gate verdict: for liveness, of new tasks, or within a cache"),
     ("aggregate", "Times that a sibling of the last task was preferred to the queue's head"),
     ("follow", "Times that a sibling of the task on the group's master was preferred"),
     ("window", "Waiting tasks that the index of siblings had no room for"),

@@ -51,6 +51,12 @@ pub(crate) struct Topology {
     pub ranges: Vec<RawRange>,
     /// By the numbers of two nodes; 0: unknown.
     pub distances: Vec<u8>,
+    /// The CPUs of each last-level cache, by position.
+    pub caches: Vec<RawRange>,
+    /// The same, one bit for each CPU number.
+    pub cache_cpus: Vec<[u64; MAX_CPUS / 64]>,
+    /// Whether the domains of level 0 are cores of several hardware threads.
+    pub smt: bool,
     /// Levels in use.
     pub levels: u32,
     /// CPU numbers are below this.
@@ -68,6 +74,13 @@ struct Level {
     /// The domain of each CPU, by position.
     domain_of: Vec<usize>,
     shared: bool,
+}
+
+impl Level {
+    /// Whether there is anything to balance between.
+    fn divides(&self) -> bool {
+        self.domains.iter().any(|groups| groups.len() > 1)
+    }
 }
 
 impl Topology {
@@ -88,13 +101,18 @@ impl Topology {
         online.sort_by_key(|cpu| (cpu.node, cpu.llc, cpu.core, cpu.id));
 
         let mut levels = local_levels(&online);
-        levels.retain(|level| level.domains.iter().any(|groups| groups.len() > 1));
+        let (caches, cache_of) = ranges(&online, &|cpu| (cpu.node, cpu.llc));
+        let smt = levels.first().is_some_and(Level::divides);
+        levels.retain(Level::divides);
         levels.extend(node_levels(machine, &online, MAX_LEVELS - levels.len()));
         let mut topology = Self {
             cpu_at: online.iter().map(|cpu| cpu.id as u16).collect(),
             cpus: vec![RawCpu::default(); MAX_CPUS],
             ranges: Vec::new(),
             distances: distances(machine),
+            cache_cpus: vec![[0; MAX_CPUS / 64]; MAX_CPUS],
+            caches,
+            smt,
             levels: levels.len() as u32,
             online: online.len() as u32,
             cpu_numbers: machine.cpus.iter().map(|cpu| cpu.id + 1).max().unwrap_or(0),
@@ -103,6 +121,10 @@ impl Topology {
             if let Some(raw) = topology.cpus.get_mut(cpu.id as usize) {
                 raw.position = position as u16;
                 raw.node = cpu.node as u16;
+                raw.cache = cache_of[position] as u16;
+            }
+            if let Some(bits) = topology.cache_cpus.get_mut(cache_of[position]) {
+                bits[cpu.id as usize / 64] |= 1 << (cpu.id % 64);
             }
         }
         for (index, level) in levels.iter().enumerate() {
@@ -110,6 +132,7 @@ impl Topology {
         }
         topology.cpu_at.resize(MAX_CPUS, 0);
         topology.ranges.resize(MAX_RANGES, RawRange::default());
+        topology.caches.resize(MAX_CPUS, RawRange::default());
         Ok(topology)
     }
 
@@ -210,7 +233,7 @@ fn node_levels(machine: &Machine, online: &[&Cpu], room: usize) -> Vec<Level> {
         let (groups, domain_of) = (groups.clone(), group_of.clone());
         levels.push(Level { groups, domains, domain_of, shared: false });
     }
-    levels.retain(|level| level.domains.iter().any(|groups| groups.len() > 1));
+    levels.retain(Level::divides);
     levels
 }
 

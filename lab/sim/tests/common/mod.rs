@@ -25,6 +25,18 @@ pub fn paper(cpus: u32) -> Machine {
     Machine { costs: Costs::none(), ..Machine::parse_toml(&text, "paper").unwrap() }
 }
 
+/// Equal CPUs under last-level caches of so many CPUs each, without costs.
+pub fn caches(count: u32, each: u32) -> Machine {
+    let list = |cache: u32| format!("\"{}-{}\"", cache * each, (cache + 1) * each - 1);
+    let llcs: Vec<String> = (0..count).map(list).collect();
+    let text = format!(
+        "name = \"caches\"\nllcs = [{}]\nkinds = [{{ cpus = \"0-{}\", capability = 1024 }}]\n",
+        llcs.join(", "),
+        count * each - 1
+    );
+    Machine { costs: Costs::none(), ..Machine::parse_toml(&text, "caches").unwrap() }
+}
+
 /// A task that works and ends.
 pub fn hog(ns: u64) -> TaskPlan {
     TaskPlan::new("hog", vec![Op::Run(ns)])

@@ -76,15 +76,17 @@ pub struct SchedOptions {
     /// (`evenkeel ias show` prints it) [default: off].
     #[arg(long)]
     pub ias_auto: bool,
-    /// With --gate zone, balance load only above this utilisation: cold and warm-low 30 %, warm-mid
-    /// 50 %, warm-high and hot 80 % (`evenkeel zone` sets the other knobs) [default: cold].
+    /// With --gate zone, balance load between caches freely only above this utilisation: cold and
+    /// warm-low 30 %, warm-mid 50 %, warm-high and hot 80 %; below it only where waiting would cost more
+    /// than refilling caches (`evenkeel zone` sets the other knobs) [default: cold].
     #[arg(long, value_name = "LEVEL")]
     pub zone: Option<Level>,
-    /// Let a task that waits for this long migrate to an idle CPU in spite of the gate: a time, or never
-    /// [default: 10ms].
+    /// Let a task that waits for this long migrate to an idle CPU in spite of the gate, if not before: a
+    /// time, or never [default: 10ms].
     #[arg(long, value_name = "TIME", conflicts_with = "strict")]
     pub max_idle_wait: Option<IdleWait>,
-    /// Migrate no task in the quiet zone, not even new ones: the same as --max-idle-wait never.
+    /// Follow paper 004 to the letter: migrate no task in the quiet zone, not even within a cache or a
+    /// new one, and let no idle CPU pull: the same as --max-idle-wait never.
     #[arg(long)]
     pub strict: bool,
     /// Run only tasks on these CPUs that may run nowhere else, above all real-time tasks (`evenkeel zone

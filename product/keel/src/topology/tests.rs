@@ -70,6 +70,16 @@ fn assert_rules(machine: &Machine, topology: &Topology) {
             inside = span;
         }
         assert!(online.len() == 1 || inside == online, "the largest domain holds all");
+        let cache = usize::from(raw.cache);
+        let shared = cpus_of(topology, topology.caches[cache]);
+        let llc = |cpu: u32| machine.cpu(cpu).map(|cpu| (cpu.node, cpu.llc));
+        for other in online.iter() {
+            let shares = llc(other) == llc(cpu);
+            assert_eq!(shared.contains(other), shares, "CPUs {cpu} and {other} share a cache");
+        }
+        let bits = topology.cache_cpus[cache];
+        let bit = |cpu: &u32| bits[*cpu as usize / 64] >> (cpu % 64) & 1 == 1;
+        assert_eq!((0..MAX_CPUS as u32).filter(bit).collect::<CpuSet>(), shared);
     }
     // From the CPUs of one to the memory of the other, whatever the way back is.
     let numbers = || machine.nodes.iter().map(|node| node.id);
@@ -109,6 +119,8 @@ fn cores_with_and_without_siblings() {
     assert_eq!(shown(&topology, 20)[0], "");
     assert!(shown(&topology, 20)[1].starts_with("0-1 / 2-3 / "));
     assert!(shown(&topology, 20)[1].ends_with(" / 22 / 23"));
+    let has_smt = |name: &str| self::topology(&Machine::preset(name).unwrap()).smt;
+    assert_eq!(["hybrid", "server", "amc3", "small"].map(has_smt), [true, true, false, false]);
 }
 
 #[test]

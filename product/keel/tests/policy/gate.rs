@@ -252,6 +252,91 @@ fn a_task_may_always_leave_a_full_cpu() {
     }
 }
 
+/// The same by the mean, which may stay below every limit while one CPU has two tasks and others none. A
+/// single task of a busy CPU is no such case: it has all that a CPU can give.
+#[test]
+fn by_the_mean_a_task_may_leave_a_cpu_with_more_than_it_can_do() {
+    for level in [COLD, LOW, MID, HIGH, HOT] {
+        let average = ZoneKnobs { use_mean: 1, ..zone(level) };
+        for above_ns in [0, 1, 9 * SECOND_NS] {
+            let view = GateView { mean_utilisation: pct(25), ..eager(100, above_ns) };
+            let crowded = GateView { source_waits: 1, ..view };
+            assert_eq!(verdict(GATE_ZONE, &average, &crowded), CROWDED, "level {level}");
+            assert_eq!(opening(GATE_ZONE, &average, &crowded), CROWDED, "level {level}");
+            assert_eq!(verdict(GATE_ZONE, &average, &view), QUIET, "level {level}");
+            let busy = GateView { source_utilisation: pct(98), ..crowded };
+            assert_eq!(verdict(GATE_ZONE, &average, &busy), QUIET, "level {level}");
+        }
+    }
+}
+
+/// Where no points matter, the verdict about the CPU is that about each of its tasks.
+#[test]
+fn a_task_is_judged_only_where_its_points_may_matter() {
+    let at = |level, percent| opening(GATE_ZONE, &zone(level), &busy(percent));
+    assert_eq!([44, 48, 53, 56].map(|percent| at(MID, percent)), [QUIET, BY_TASK, BY_TASK, BUSY]);
+    assert_eq!([29, 31, 36].map(|percent| at(LOW, percent)), [QUIET, BY_TASK, BUSY]);
+    for level in [COLD, HIGH, HOT] {
+        for percent in 0..=100 {
+            assert_ne!(at(level, percent), BY_TASK, "level {level} at {percent} %");
+        }
+    }
+}
+
+const US: u64 = 1_000;
+
+/// A wait of so many bursts of the tasks before it, on four CPUs, for a task of this burst.
+fn behind(burst_us: u64, cpu_burst_us: u64, waiters: u32) -> GateStay {
+    GateStay {
+        burst_ns: burst_us * US,
+        cpu_burst_ns: cpu_burst_us * US,
+        waiters,
+        cpus: 4,
+        ..GateStay::default()
+    }
+}
+
+/// A refill is 1.2 us for the CPU and at most 594 us for 2 MiB, less where bursts are shorter; the
+/// patience of a level multiplies it.
+#[test]
+fn a_task_waits_for_as_long_as_a_refill_costs() {
+    for (level, times) in [(COLD, 1), (LOW, 1), (MID, 2), (HIGH, 4), (HOT, 4)] {
+        assert_eq!(max_wait_ns(&zone(level), 0), times * 1_248);
+        assert_eq!(max_wait_ns(&zone(level), 20 * US), times * 21_248);
+        for burst_ns in [600 * US, 4_000 * US, u64::MAX] {
+            assert_eq!(max_wait_ns(&zone(level), burst_ns), times * 595_168);
+        }
+    }
+}
+
+#[test]
+fn a_task_stays_in_its_cache_while_that_costs_less_than_a_refill() {
+    // Two ms over four CPUs are half a ms for each burst before it.
+    assert!(stays(&zone(COLD), &behind(2_000, 2_000, 0)));
+    assert!(!stays(&zone(COLD), &behind(2_000, 2_000, 1)));
+    assert!(stays(&zone(MID), &behind(2_000, 2_000, 1)));
+    assert!(!stays(&zone(MID), &behind(2_000, 2_000, 2)));
+    // A short task refills little and does not wait for others.
+    assert!(!stays(&zone(COLD), &behind(20, 2_000, 0)));
+    // If it preempts, the other task waits for its burst.
+    let preempting = GateStay { preempts: 1, ..behind(20, 2_000, 3) };
+    assert!(stays(&zone(COLD), &preempting));
+    // Above the limit there is half the patience.
+    let open = |waiters| GateStay { open: 1, ..behind(2_000, 2_000, waiters) };
+    assert!(stays(&zone(MID), &open(0)) && !stays(&zone(MID), &open(1)));
+    // A CPU that shares its cache with none.
+    let alone = GateStay { cpus: 0, ..behind(2_000, 500, 0) };
+    assert!(stays(&zone(COLD), &alone) && !stays(&zone(COLD), &GateStay { waiters: 1, ..alone }));
+}
+
+#[test]
+fn a_mean_burst_follows_the_bursts() {
+    assert_eq!(burst(0, 800), 800);
+    assert_eq!(burst(800, 1_600), 900);
+    let many = (0..100).fold(8_000, |mean, _| burst(mean, 800));
+    assert!((800..=808).contains(&many), "{many}");
+}
+
 #[test]
 fn the_time_above_the_limit_begins_and_ends() {
     let mid = zone(MID);
@@ -288,6 +373,7 @@ pub fn any_view() -> impl Strategy<Value = GateView> {
         |(reason, source_utilisation, mean_utilisation, task_share, above)| GateView {
             reason,
             source_utilisation,
+            source_waits: above as u32 & 1,
             mean_utilisation,
             task_share,
             task_above_ns: above >> 20,
@@ -299,7 +385,7 @@ proptest! {
     #[test]
     fn any_knobs_and_views_are_defined(zone in any_zone(), view in any_view()) {
         let found = verdict(GATE_ZONE, &zone, &view);
-        prop_assert!([BUSY, PUNISHED, QUIET, PRIZED].contains(&found));
+        prop_assert!([BUSY, PUNISHED, CROWDED, QUIET, PRIZED].contains(&found));
         let wild = GateView { source_utilisation: u32::MAX, mean_utilisation: u32::MAX, ..view };
         prop_assert!(opens(&zone, &wild));
     }
@@ -318,6 +404,41 @@ proptest! {
         }
         prop_assert!(!weighs(GATE_ALWAYS, &zone));
         prop_assert_eq!(weighs(GATE_ZONE, &zone), zone.weigh == 1 && [LOW, MID].contains(&zone.level));
+    }
+
+    #[test]
+    fn the_verdict_about_a_cpu_holds_for_all_its_tasks(
+        zone in any_zone(),
+        view in any_view(),
+        other in any_view(),
+    ) {
+        let (task_share, task_above_ns) = (other.task_share, other.task_above_ns);
+        let of_cpu = opening(GATE_ZONE, &zone, &view);
+        let of_task = verdict(GATE_ZONE, &zone, &GateView { task_share, task_above_ns, ..view });
+        if of_cpu == BY_TASK {
+            prop_assert!(weighs(GATE_ZONE, &zone));
+        } else {
+            prop_assert_eq!(of_cpu < REFUSALS, of_task < REFUSALS);
+        }
+        prop_assert_eq!(opening(GATE_ALWAYS, &zone, &view), OPEN);
+    }
+
+    #[test]
+    fn a_longer_wait_never_makes_a_task_stay(
+        zone in any_zone(),
+        burst_us in 0..100_000_u64,
+        cpu_burst_us in 0..100_000_u64,
+        waiters in 0..64_u32,
+    ) {
+        let stay = behind(burst_us, cpu_burst_us, waiters);
+        let longer = GateStay { waiters: waiters + 1, ..stay };
+        if stays(&zone, &longer) {
+            prop_assert!(stays(&zone, &stay));
+        }
+        if stays(&zone, &stay) {
+            let preempting = GateStay { preempts: 1, ..stay };
+            prop_assert!(stays(&zone, &preempting));
+        }
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! The policies as Rust sees them: `policy/*.h` through `native/policy.c`, with the same structs.
 
+mod gate;
+
+pub use gate::*;
+
 /// `struct cpu_view`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
@@ -82,31 +86,6 @@ pub struct Aggregation {
     pub agg: u32,
 }
 
-/// `struct gate_view`.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-#[repr(C)]
-pub struct GateView {
-    pub reason: u32,
-    pub source_utilisation: u32,
-    pub mean_utilisation: u32,
-    pub task_share: u32,
-    pub task_above_ns: u64,
-}
-
-/// `struct zone_knobs`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[repr(C)]
-pub struct ZoneKnobs {
-    pub level: u32,
-    pub use_mean: u32,
-    pub count_idle: u32,
-    pub weigh: u32,
-    pub prize_score_pct: u32,
-    pub punish_score_pct: u32,
-    pub prize_time_ns: u64,
-    pub punish_time_ns: u64,
-}
-
 /// `struct row_entry`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
@@ -182,7 +161,7 @@ pub const CHOOSE_PUBLISHED: u32 = 4;
 /// `enum gate_kind`.
 pub const GATE_ALWAYS: u32 = 0;
 pub const GATE_ZONE: u32 = 1;
-/// `enum gate_verdict`.
+/// `enum move_reason`.
 pub const MOVE_WAKE: u32 = 0;
 pub const MOVE_FORK: u32 = 1;
 pub const MOVE_EXEC: u32 = 2;
@@ -190,12 +169,6 @@ pub const MOVE_IDLE: u32 = 3;
 pub const MOVE_PERIODIC: u32 = 4;
 pub const MOVE_REASONS: u32 = 7;
 
-pub const OPEN: u32 = 0;
-pub const BUSY: u32 = 1;
-pub const PUNISHED: u32 = 2;
-pub const REFUSALS: u32 = 3;
-pub const QUIET: u32 = 3;
-pub const PRIZED: u32 = 4;
 /// `enum task_score`.
 pub const SCORE_SECOND: u32 = 1;
 pub const SCORE_FIRST: u32 = 2;
@@ -203,8 +176,8 @@ pub const SCORE_SIBLING: u32 = 3;
 
 mod raw {
     use super::{
-        Aggregation, BalanceParams, Candidate, CpuView, GateView, GroupView, Row, RowEntry,
-        TaskView, ZoneKnobs,
+        Aggregation, BalanceParams, Candidate, CpuView, GateStay, GateView, GroupView, Row,
+        RowEntry, TaskView, ZoneKnobs,
     };
 
     #[link(name = "keel_policy", kind = "dylib")]
@@ -273,7 +246,11 @@ mod raw {
         pub safe fn test_order_should_preempt_kept(waking: u64, running: u64) -> u32;
         pub safe fn test_order_should_yield(ran_ns: u64) -> u32;
         pub safe fn test_order_is_protected(slice_ns: u64, ran_ns: u64) -> u32;
-        pub safe fn test_gate_judge_move(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32;
+        pub safe fn test_gate_judge_task(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32;
+        pub safe fn test_gate_judge_cpu(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32;
+        pub safe fn test_gate_max_wait(zone: &ZoneKnobs, burst_ns: u64) -> u64;
+        pub safe fn test_gate_should_stay(zone: &ZoneKnobs, stay: &GateStay) -> u32;
+        pub safe fn test_gate_update_burst(mean_ns: u64, ns: u64) -> u64;
         pub safe fn test_gate_has_scores(kind: u32, zone: &ZoneKnobs) -> u32;
         pub safe fn test_gate_is_asked(reason: u32, max_idle_wait_ns: u64) -> u32;
         pub fn test_gate_calc_mean(
@@ -479,34 +456,6 @@ pub fn preempts_kept(waking: u64, running: u64) -> bool {
 
 pub fn protects(slice_ns: u64, ran_ns: u64) -> bool {
     raw::test_order_is_protected(slice_ns, ran_ns) != 0
-}
-
-pub fn verdict(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32 {
-    raw::test_gate_judge_move(kind, zone, view)
-}
-
-pub fn weighs(kind: u32, zone: &ZoneKnobs) -> bool {
-    raw::test_gate_has_scores(kind, zone) != 0
-}
-
-/// The mean of the CPUs that count, each given by its utilisation and whether it idles.
-pub fn mean(zone: &ZoneKnobs, cpus: &[(u32, bool)]) -> u32 {
-    let (shares, idle): (Vec<u32>, Vec<u8>) =
-        cpus.iter().map(|(share, idle)| (*share, u8::from(*idle))).unzip();
-    // SAFETY: the function reads as many of both as there are.
-    unsafe { raw::test_gate_calc_mean(zone, shares.as_ptr(), idle.as_ptr(), cpus.len() as u32) }
-}
-
-pub fn concerns(reason: u32, max_idle_wait_ns: u64) -> bool {
-    raw::test_gate_is_asked(reason, max_idle_wait_ns) != 0
-}
-
-pub fn above_since(zone: &ZoneKnobs, since_ns: u64, share: u32, now: u64) -> u64 {
-    raw::test_gate_update_above_since(zone, since_ns, share, now)
-}
-
-pub fn ends_above(zone: &ZoneKnobs, rest_ns: u64) -> bool {
-    raw::test_gate_ends_above(zone, rest_ns) != 0
 }
 
 impl BalanceParams {
