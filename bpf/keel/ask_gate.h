@@ -232,10 +232,11 @@ KEEL_PART u64 get_max_wait(u64 burst_ns)
 /* Liveness: a task that waited for so long goes to an idle CPU, whatever the gate says. */
 static __always_inline bool is_overdue(struct task_state *t, u64 now)
 {
-	u64 since = t->waiting_since_ns, max_ns = settings.gate == GATE_ALWAYS ?
-		READ_ONCE(tunables.max_idle_wait_ns) : get_max_wait(READ_ONCE(t->burst_ns));
+	u64 since = t->waiting_since_ns;
 
-	return now > since && now - since > max_ns;
+	if (settings.gate != GATE_ALWAYS)
+		return now > since && now - since > get_max_wait(READ_ONCE(t->burst_ns));
+	return now > since && now - since > READ_ONCE(tunables.max_idle_wait_ns);
 }
 
 /* Counts a migration that the gate is not asked about. */

@@ -143,7 +143,7 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 	}
 	update_utilisation(c, now, true);
 	refresh_opening(own);
-	if (is_shielded(own))
+	if (settings.gate != GATE_ALWAYS && is_shielded(own))
 		open_for_liveness(own);
 	set_frequency(own, c);
 	c->balance_due = 1;

@@ -70,7 +70,7 @@ fn world(machine: Machine, options: Options, pct: u64) -> (Sim, u32) {
         let space = (workers + at) as u32;
         sim = sim.task(TaskPlan { space, ..TaskPlan::new("sleeper", ops) });
     }
-    sim.workload.duration_ns = 6_000 * MS;
+    sim.workload.duration_ns = 10_000 * MS;
     (sim, workers as u32)
 }
 
