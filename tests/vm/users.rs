@@ -53,8 +53,8 @@ fn threads_of(process: &Child) -> Vec<u64> {
     tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect()
 }
 
-/// A process of eight threads that sleep most of the time, until its input ends: the gate keeps them where
-/// they are.
+/// A process of eight threads that sleep most of the time, until its input ends: the gate keeps them
+/// where they are.
 pub fn play_sleepers() {
     let mut threads = Threads::default();
     (0..8).for_each(|_| {

@@ -135,8 +135,8 @@ pub fn measure(scale: &Scale) -> Result<Part> {
     Ok(Part {
         title: "What patience costs and saves".into(),
         method: "Loads of the part `utilisation`, warm-high, and how long a task may wait at most while \
-                 a CPU idles (`--max-idle-wait`); by default it waits for no longer than refilling caches \
-                 costs, times the level's patience. `never` is the strict gate."
+                 a CPU idles (`--max-idle-wait`); by default it waits for no longer than refilling \
+                 caches costs, times the level's patience. `never` is the strict gate."
             .into(),
         findings,
         panels: shown,
