@@ -183,13 +183,14 @@ fn kernel_threads_do_not_end_a_run_of_siblings() {
     assert!(beside * 10 < alone * 15, "{alone} {beside}");
 }
 
-/// Programs that leave CPUs idle while the gate keeps waiting tasks where they are.
+/// Programs that leave CPUs idle while a strict gate keeps waiting tasks where they are.
 const SLEEPERS: &str = "groups:programs=4,threads=8,work=5ms,rounds=100,pause=100ms";
 
 #[test]
 fn ias_kick_selects_which_slaves_are_kicked() {
     let kicked = |gate, workload, kick| {
-        let knobs: &[&str] = if gate == Gate::Zone { &[kick, "zone=hot"] } else { &[kick] };
+        let strict = [kick, "zone=hot", "max_idle_wait=never"];
+        let knobs: &[&str] = if gate == Gate::Zone { &strict } else { &[kick] };
         let counters = run_with(workload, gate, 50, knobs).counters;
         (counters["kick_idle"], counters["kick_busy"])
     };
