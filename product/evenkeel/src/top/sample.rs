@@ -139,7 +139,6 @@ fn keel() -> Keel {
             cpu: 1,
             pid: 4711,
             source: 0,
-            allowed: false,
             reason: "woke".to_owned(),
             verdict: "refused: the utilisation is not above the zone's limit".to_owned(),
             level: "stable".to_owned(),
