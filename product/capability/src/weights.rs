@@ -1,8 +1,9 @@
 //! The weights by which a program's loops are divided: of each CPU, what it gives to one thread of the
-//! program there (paper 000, ECPT): what the threads there got of the time in which they wanted it, or
-//! where that cannot be told, the capability divided by the number of tasks. (The kernel does not divide
-//! a CPU by the number of tasks: one that wakes often for a moment takes less.) Pure, like the policies. `evenkeel run --shares` hands the weights
-//! to the program, and keeps its threads on their CPUs meanwhile.
+//! program there (paper 000, ECPT). That is what the threads there got of the time in which they wanted
+//! it or, where that cannot be told, the capability divided by the number of tasks. (The kernel does not
+//! divide by their number: a task that wakes often for a moment takes less.) Pure, like the policies.
+//! `evenkeel run --shares` hands the weights to the program, and keeps its threads on their CPUs
+//! meanwhile.
 //!
 //! Iterations that go to another thread find their data in another cache, so weights change seldom:
 //! they become unequal once the CPUs differ by more than the tolerance, for as many intervals as `lag`
@@ -46,7 +47,8 @@ struct Served {
 }
 
 impl Served {
-    /// What a thread got of the time in which it wanted the CPU, in parts per million of the fastest CPU.
+    /// What a thread got of the time in which it wanted the CPU, in parts per million of the fastest
+    /// CPU.
     fn share_ppm(self) -> u64 {
         let share = u128::from(self.received_ns) * u128::from(ALL_PPM);
         // Not more than a million: tasks get no more than they want.

@@ -30,8 +30,8 @@ const RECENT_NS: u64 = 1_000_000_000;
 const SEEMING_GAIN: f64 = 0.02;
 /// A window is not cut shorter than this.
 const LEAST_INTERVAL_NS: u64 = 20_000_000;
-/// Between two looks while a gain is shown: threads stay, and weights follow the CPUs of the last second,
-/// so more looks would only cost.
+/// Between two looks while a gain is shown: threads stay, and weights follow the CPUs of the last
+/// second, so more looks would only cost.
 const SHORTEST_INTERVAL_NS: u64 = 250_000_000;
 const LONGEST_INTERVAL_NS: u64 = 500_000_000;
 
