@@ -1,7 +1,8 @@
 //! The weights by which a program's loops are divided: of each CPU, what it gives to one thread of the
-//! program there (paper 000, ECPT). That is what the threads there got of the time in which they wanted
-//! it or, where that cannot be told, the capability divided by the number of tasks. (The kernel does not
-//! divide by their number: a task that wakes often for a moment takes less.) Pure, like the policies.
+//! program there (paper 000, ECPT). That is its capability for as much of the time as the threads there
+//! had the CPU when they wanted it or, where that cannot be told, its capability divided by the number of
+//! tasks. (The kernel does not divide by their number: a task that wakes often for a moment takes less.)
+//! Pure, like the policies.
 //! `evenkeel run --shares` hands the weights to the program, and keeps its threads on their CPUs
 //! meanwhile.
 //!
@@ -34,25 +35,25 @@ pub struct Places {
     pub pins: Vec<Pin>,
     /// How many threads each CPU then has, those included that their user has pinned.
     counts: BTreeMap<u32, u64>,
-    /// What the threads that are on a CPU now wanted and got there.
+    /// How far each CPU served the threads that are there now.
     served: BTreeMap<u32, Served>,
 }
 
-/// What the threads on a CPU wanted and got in an interval.
+/// For how long the threads on a CPU wanted it in an interval, and had it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Served {
     threads: u64,
     demand_ns: u64,
-    received_ns: u64,
+    /// The time that interrupts and steal took meanwhile included: by /proc it cannot be told apart.
+    on_cpu_ns: u64,
 }
 
 impl Served {
-    /// What a thread got of the time in which it wanted the CPU, in parts per million of the fastest
-    /// CPU.
-    fn share_ppm(self) -> u64 {
-        let share = u128::from(self.received_ns) * u128::from(ALL_PPM);
-        // Not more than a million: tasks get no more than they want.
-        (share / u128::from(self.demand_ns.max(1))).min(ALL_PPM.into()) as u64
+    /// What a thread gets of a CPU that gives so much to the task that has it.
+    fn share_of(self, given_ppm: u64) -> u64 {
+        let got = u128::from(given_ppm) * u128::from(self.on_cpu_ns.min(self.demand_ns));
+        // Not more than what the CPU gives.
+        (got / u128::from(self.demand_ns.max(1))) as u64
     }
 }
 
@@ -77,7 +78,8 @@ impl Places {
             let served = places.served.entry(task.cpu).or_default();
             served.threads += 1;
             served.demand_ns = served.demand_ns.saturating_add(task.demand_ns());
-            served.received_ns = served.received_ns.saturating_add(task.received_ns);
+            let on_cpu_ns = task.run_ns.saturating_add(task.stolen_ns);
+            served.on_cpu_ns = served.on_cpu_ns.saturating_add(on_cpu_ns);
             let count = places.counts.entry(task.cpu).or_default();
             if !may_leave(task) {
                 *count += 1;
@@ -106,10 +108,9 @@ impl Places {
         self.counts.get(&cpu).copied().unwrap_or(0)
     }
 
-    /// What each thread of a CPU got there; none where other threads will be there than were.
-    fn share_ppm(&self, cpu: u32) -> Option<u64> {
-        let served = self.served.get(&cpu)?;
-        (served.threads == self.count(cpu)).then(|| served.share_ppm())
+    /// How far a CPU served its threads; none where other threads will be there than were.
+    fn served(&self, cpu: u32) -> Option<Served> {
+        self.served.get(&cpu).copied().filter(|served| served.threads == self.count(cpu))
     }
 }
 
@@ -136,9 +137,9 @@ struct Supply {
     effective_ppm: u64,
     /// Tasks of other programs, in thousandths.
     foreign_milli: u64,
-    /// What the program's threads got there of the time in which they wanted it; by which CPU they were
-    /// on in the latest interval.
-    share_ppm: Option<u64>,
+    /// What it gives to a thread of the program by how far it served those that are there; not known
+    /// where none is.
+    served_ppm: Option<u64>,
     /// The time over which it is averaged.
     seen_ns: u64,
 }
@@ -236,7 +237,7 @@ impl Weighing {
 
     fn rate_ppm(&self, supply: &Supply, places: &Places) -> u64 {
         let tasks_milli = places.count(supply.cpu).max(1) * 1000 + supply.foreign_milli;
-        let ppm = supply.share_ppm.unwrap_or(supply.effective_ppm * 1000 / tasks_milli);
+        let ppm = supply.served_ppm.unwrap_or(supply.effective_ppm * 1000 / tasks_milli);
         let is_sibling = |other: &&Supply| other.core == supply.core && other.cpu != supply.cpu;
         let mut siblings = self.cpus.iter().filter(is_sibling);
         let is_shared = siblings.any(|other| places.count(other.cpu) > 0);
@@ -252,15 +253,18 @@ impl Weighing {
             .cpus
             .iter()
             .map(|view| {
-                let effective_ns = u128::from(view.effective_ns(interval_ns));
+                // Not more than a million: the quotient of a part and its whole.
+                let ppm = |part_ns: u64| {
+                    (u128::from(part_ns) * u128::from(ALL_PPM) / u128::from(interval_ns)) as u64
+                };
+                // The threads wait for real-time tasks, too.
+                let given_ppm = ppm(view.paper_effective_ns(interval_ns));
                 let latest = Supply {
                     cpu: view.cpu,
                     core: view.core,
-                    // Not more than a million: the quotient of a part and its whole.
-                    effective_ppm: (effective_ns * u128::from(ALL_PPM) / u128::from(interval_ns))
-                        as u64,
+                    effective_ppm: ppm(view.effective_ns(interval_ns)),
                     foreign_milli: view.foreign_milli.into(),
-                    share_ppm: places.share_ppm(view.cpu),
+                    served_ppm: places.served(view.cpu).map(|served| served.share_of(given_ppm)),
                     seen_ns: interval_ns.min(RECENT_NS),
                 };
                 known.get(&view.cpu).map_or(latest, |before| before.towards(latest))
@@ -283,9 +287,9 @@ impl Supply {
         Self {
             effective_ppm: mean(self.effective_ppm, latest.effective_ppm),
             foreign_milli: mean(self.foreign_milli, latest.foreign_milli),
-            share_ppm: latest
-                .share_ppm
-                .map(|share| self.share_ppm.map_or(share, |before| mean(before, share))),
+            served_ppm: latest
+                .served_ppm
+                .map(|served| self.served_ppm.map_or(served, |before| mean(before, served))),
             seen_ns,
             ..latest
         }
@@ -308,10 +312,13 @@ mod tests {
 
     /// CPUs that give so many percent, and a thread on each of these CPUs, which want all of it.
     fn snapshot(percents: &[u64], threads: &[u32]) -> Snapshot {
-        let received_ns = |cpu: u32| {
+        // Run time, what noise takes meanwhile, and time waited.
+        let parts_ns = |cpu: u32| {
             let percent = percents.get(cpu as usize).copied().unwrap_or(0);
             let threads = threads.iter().filter(|other| **other == cpu).count() as u64;
-            INTERVAL_NS * percent / 100 / threads
+            let on_cpu_ns = INTERVAL_NS / threads;
+            let run_ns = on_cpu_ns * percent / 100;
+            (run_ns, on_cpu_ns - run_ns, INTERVAL_NS - on_cpu_ns)
         };
         let cpus = (0..).zip(percents).map(|(cpu, percent)| CpuView {
             cpu,
@@ -329,11 +336,11 @@ mod tests {
             process: 1,
             cpu: *cpu,
             queue: 0,
-            run_ns: received_ns(*cpu),
+            run_ns: parts_ns(*cpu).0,
             spun_ns: 0,
-            received_ns: received_ns(*cpu),
-            stolen_ns: 0,
-            wait_ns: INTERVAL_NS - received_ns(*cpu),
+            received_ns: parts_ns(*cpu).0,
+            stolen_ns: parts_ns(*cpu).1,
+            wait_ns: parts_ns(*cpu).2,
             switches: 1,
             runnable: true,
             allowed: CpuSet::first(64),
@@ -374,11 +381,26 @@ mod tests {
         assert_eq!(weights, [1024, 512]);
         let mut hog = snapshot(&[100, 100], &[0, 1]);
         hog.cpus[0].foreign_milli = 1000;
-        hog.tasks[0].received_ns = INTERVAL_NS / 2;
+        let waits = |snapshot: &mut Snapshot, percent: u64| {
+            let wait_ns = INTERVAL_NS * percent / 100;
+            (snapshot.tasks[0].run_ns, snapshot.tasks[0].wait_ns) =
+                (INTERVAL_NS - wait_ns, wait_ns);
+        };
+        waits(&mut hog, 50);
         assert_eq!(after(2, &hog).1, [512, 1024]);
         // A task that is often there, and takes little.
-        hog.tasks[0].received_ns = INTERVAL_NS * 3 / 4;
+        waits(&mut hog, 25);
         assert_eq!(after(2, &hog).1, [768, 1024]);
+        // A real-time task: its time is not lost twice.
+        let mut fifo = snapshot(&[100, 100], &[0, 1]);
+        fifo.cpus[0].rt_ns = INTERVAL_NS * 40 / 100;
+        waits(&mut fifo, 40);
+        assert_eq!(after(2, &fifo).1, [614, 1024]);
+        // By /proc, a task has run while interrupts were handled.
+        let mut by_proc = snapshot(&[60, 100], &[0, 1]);
+        waits(&mut by_proc, 0);
+        by_proc.tasks[0].stolen_ns = 0;
+        assert_eq!(after(2, &by_proc).1, [614, 1024]);
         // Two threads on one core, and a third one that has a core for itself.
         let mut smt = snapshot(&[100, 100, 100], &[0, 1, 2]);
         smt.cpus[1].core = 0;
@@ -449,7 +471,8 @@ mod tests {
     fn what_is_no_member_sleeps_or_is_bound_is_left_where_it_is() {
         let mut snapshot = snapshot(&[60, 100], &[0, 0, 0, 0]);
         snapshot.tasks[1].fixed = true;
-        (snapshot.tasks[2].run_ns, snapshot.tasks[2].wait_ns) = (0, 0);
+        let asleep = &mut snapshot.tasks[2];
+        (asleep.run_ns, asleep.stolen_ns, asleep.wait_ns) = (0, 0, 0);
         let places = Places::of(&snapshot, &members(3));
         assert_eq!(places.pins, [Pin { task: id(0), cpu: 1 }]);
         assert_eq!((places.count(0), places.count(1)), (1, 1));
