@@ -120,15 +120,8 @@ pub fn end_thread() {
 pub fn divide_loop(page: &Page, iterations: u64, least_per_thread: u64) -> Option<Part> {
     with_thread(|thread| {
         let part = thread.divide_loop(iterations, least_per_thread);
-        if let (Some(slot), Some(membership)) = (thread.slot.get(), thread.innermost()) {
-            let row = slot.row;
-            let counter = match part {
-                Some(_) => Some(&row.loops_divided),
-                None => (membership.size.get() > 1).then_some(&row.loops_left),
-            };
-            if let Some(counter) = counter {
-                increment(counter);
-            }
+        if let (Some(_), Some(Slot { row, .. })) = (&part, thread.slot.get()) {
+            increment(&row.loops_divided);
         }
         if thread.innermost().is_some_and(|membership| membership.size.get() > MAX_TEAM) {
             page.set_flag(flag::TEAM_TOO_LARGE);
@@ -234,8 +227,8 @@ impl Thread {
         Some(region)
     }
 
-    /// The thread's lap ends, if it is in one. Only threads whose regions had several members have a
-    /// slot to note it in.
+    /// The thread's lap ends, if it is in one. A thread has no slot to note it in before it forks a region
+    /// of several members.
     fn end_lap(&self, now_ns: u64) {
         if let (Some(lap), Some(slot)) = (self.lap.take(), self.slot.get()) {
             slot.laps.add(lap.site, lap.is_divided, now_ns.saturating_sub(lap.begun_ns));

@@ -49,8 +49,6 @@ pub struct Page {
     pub flags: AtomicU32,
     /// Loops that threads divided before they ended.
     past_loops_divided: AtomicU64,
-    /// Loops that were left to the runtime for threads that have ended.
-    past_loops_left: AtomicU64,
     /// Regions that threads forked before they ended.
     past_regions: AtomicU64,
     /// One for each thread that runs parallel regions.
@@ -96,8 +94,6 @@ pub struct Row {
     pub regions: AtomicU64,
     /// Loops that were divided for it.
     pub loops_divided: AtomicU64,
-    /// Loops of an eligible kind in teams, that were left to the runtime.
-    pub loops_left: AtomicU64,
 }
 
 /// The laps of a thread that forks regions: a lap lasts from the fork of a region to the fork of the

@@ -43,7 +43,7 @@ fn without_a_page_or_with_equal_weights_every_result_is_the_runtimes() {
     }
     let report = shares.report();
     assert_eq!((report.effect(), report.loops_divided), (Effect::Equal, 0));
-    assert!(report.loops_left > 0 && report.regions > 0);
+    assert!(report.regions > 0);
 }
 
 #[test]

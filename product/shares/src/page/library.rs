@@ -170,7 +170,6 @@ pub fn claim_slot(page: &Page, tid: u32, pid: u32) -> Option<Slot<'_>> {
 pub fn release_slot(page: &Page, slot: Slot<'_>) {
     let row = slot.row;
     page.past_loops_divided.fetch_add(row.loops_divided.swap(0, Relaxed), Relaxed);
-    page.past_loops_left.fetch_add(row.loops_left.swap(0, Relaxed), Relaxed);
     page.past_regions.fetch_add(row.regions.swap(0, Relaxed), Relaxed);
     slot.laps.clear();
     row.clear();
@@ -216,7 +215,7 @@ impl Row {
         for field in [&self.pid, &self.primary_tid, &self.number, &self.team_size] {
             field.store(0, Relaxed);
         }
-        for field in [&self.regions, &self.loops_divided, &self.loops_left] {
+        for field in [&self.regions, &self.loops_divided] {
             field.store(0, Relaxed);
         }
         self.tid.store(0, SeqCst);

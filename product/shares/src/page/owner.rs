@@ -45,8 +45,6 @@ pub struct Report {
     pub regions: u64,
     /// Parts of loops that threads got by weight, so far: a loop of a team of eight counts eight times.
     pub loops_divided: u64,
-    /// Parts of loops of an eligible kind that were left to the runtime.
-    pub loops_left: u64,
     /// The laps of threads that fork teams, so far. A thread that ends takes its laps with it.
     pub laps: BTreeMap<Site, SiteLaps>,
     flags: u32,
@@ -184,7 +182,6 @@ impl PageOwner {
         let mut report = Report {
             regions: self.page.past_regions.load(Relaxed),
             loops_divided: self.page.past_loops_divided.load(Relaxed),
-            loops_left: self.page.past_loops_left.load(Relaxed),
             flags: self.page.flags.load(Relaxed),
             ..Report::default()
         };
@@ -193,7 +190,6 @@ impl PageOwner {
             let thread = ThreadReport::of(row);
             report.regions = report.regions.saturating_add(row.regions.load(Relaxed));
             report.loops_divided = report.loops_divided.saturating_add(thread.loops_divided);
-            report.loops_left = report.loops_left.saturating_add(row.loops_left.load(Relaxed));
             if row.regions.load(Relaxed) != 0 {
                 report.add_laps(&thread, slot);
             }
