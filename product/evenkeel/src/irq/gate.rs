@@ -12,6 +12,16 @@ use nix::fcntl::{FcntlArg, fcntl};
 /// In the folder of sockets and journals: locked by the one process that moves interrupts.
 const LOCK: &str = "irq.lock";
 
+/// Locks the file of the one that moves interrupts, for as long as it is held; or says what makes every
+/// move impossible.
+///
+/// # Errors
+/// The file cannot be locked for another reason.
+pub fn enter(directory: &Path, takes_over: bool) -> Result<Result<File, String>> {
+    // A second process is named even where irqbalance runs, too.
+    Ok(lock(directory)?.and_then(|file| reason_against(takes_over).map_or(Ok(file), Err)))
+}
+
 /// What makes every move impossible, and what to do. `takes_over`: irqbalance is to be told to leave the
 /// moved lines alone.
 pub fn reason_against(takes_over: bool) -> Option<String> {
@@ -33,7 +43,7 @@ pub fn reason_against(takes_over: bool) -> Option<String> {
 
 /// Locks the file of the one that moves interrupts, for as long as this process lives; or says which one
 /// does. A lock by fcntl(2): the kernel tells its process, and the supervisor does not inherit it.
-pub fn lock(directory: &Path) -> Result<Result<File, String>> {
+fn lock(directory: &Path) -> Result<Result<File, String>> {
     let path = directory.join(LOCK);
     let open = File::options().create(true).truncate(false).write(true).open(&path);
     let file = open.with_context(|| path.display().to_string())?;

@@ -10,7 +10,7 @@ use evenkeel_journal::{failpoint, runtime_dir};
 use super::common::{
     IMPOSSIBLE, NO_PROGRAM, cpus_of, say, say_report, source_of_figures, time, warn,
 };
-use super::gate::{lock, reason_against};
+use super::gate::enter;
 use super::signals::is_told_to_end;
 use crate::cli::IrqOnceArgs;
 use crate::supervisor;
@@ -26,13 +26,12 @@ pub fn main(args: &IrqOnceArgs) -> Result<i32> {
     failpoint::arm(args.faults.abort_at);
     let signals = watch_signals(&END_SIGNALS).context("cannot wait for signals")?;
     let directory = runtime_dir()?;
-    let locked = lock(&directory)?;
-    let _locked = match (locked, reason_against(args.take_over)) {
-        (Ok(_), Some(why)) | (Err(why), _) => {
+    let _locked = match enter(&directory, args.take_over)? {
+        Ok(locked) => locked,
+        Err(why) => {
             warn(&why);
             return Ok(IMPOSSIBLE);
         }
-        (Ok(file), None) => file,
     };
     let protected = match cpus_of(args.program.as_ref()) {
         Ok(cpus) => cpus,

@@ -11,7 +11,7 @@ use nix::sys::signalfd::SignalFd;
 use super::common::{
     IMPOSSIBLE, NO_PROGRAM, cpus_of, say, say_report, source_of_figures, time, warn,
 };
-use super::gate::{lock, reason_against};
+use super::gate::enter;
 use super::signals::is_told_to_end;
 use crate::cli::IrqRunArgs;
 use crate::supervisor;
@@ -32,13 +32,12 @@ pub fn main(args: &IrqRunArgs) -> Result<i32> {
         }
     };
     let directory = runtime_dir()?;
-    let locked = lock(&directory)?;
-    let _locked = match (locked, reason_against(args.take_over)) {
-        (Ok(_), Some(why)) | (Err(why), _) => {
+    let _locked = match enter(&directory, args.take_over)? {
+        Ok(locked) => locked,
+        Err(why) => {
             warn(&why);
             return Ok(IMPOSSIBLE);
         }
-        (Ok(file), None) => file,
     };
     let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let supervisor = supervisor::command(&args.faults);
