@@ -61,7 +61,7 @@ fn a_strict_gate_is_asked_on_each_of_the_three_occasions() {
             assert!(counters[&format!("refuse_{occasion}")] > 0, "{occasion}: {counters:?}");
         }
         assert_eq!(counters["ungated"], 0);
-        // A CPU whose load was above 100 % for a while; the others are left alone.
+        // A CPU with a load above 100 % for a while; the others are left alone.
         let moved = counters["move_idle"] + counters["move_periodic"];
         let tried = counters["try_idle"] + counters["try_periodic"];
         assert!(tried <= 2 * moved + 4, "{tried} tries, {moved} moved: {counters:?}");

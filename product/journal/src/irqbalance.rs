@@ -5,7 +5,7 @@
 //! irqbalance(1), "API": a stream socket `irqbalancePID.sock`, in /run/irqbalance, or an abstract one
 //! where no such file can be made. `setup` is answered by its settings, among them the list.
 //! `settings ban irqs 4 7` replaces the whole list (`NONE`: by an empty one) and has no answer: so the
-//! list is read before and after. Each request carries the credentials of its sender, who must be root.
+//! list is read before and after. Each request carries the credentials of its sender: it must be root.
 //! A connection without a request makes old versions crash: none is made.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -129,7 +129,7 @@ pub fn undo_file(path: &Path, options: UndoOptions) -> UndoReport {
     report
 }
 
-/// Undoes the journal of a writer whose end was seen.
+/// Undoes the journal of a writer that was seen to end.
 pub(crate) fn undo_of_ended_writer(path: &Path) -> UndoReport {
     let mut report = UndoReport::default();
     undo_one(path, Mode::WriterIsGone, false, &mut report);
