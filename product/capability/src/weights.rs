@@ -1,8 +1,8 @@
 //! The weights by which a program's loops are divided: of each CPU, what it gives to one thread of the
 //! program there (paper 000, ECPT). That is its capability for as much of the time as the threads there
-//! had the CPU when they wanted it or, where that cannot be told, its capability divided by the number of
-//! tasks. (The kernel does not divide by their number: a task that wakes often for a moment takes less.)
-//! Pure, like the policies.
+//! had the CPU when they wanted it or, where that cannot be told, its capability divided by the number
+//! of tasks. (The kernel does not divide by their number: a task that wakes often for a moment takes
+//! less.) Pure, like the policies.
 //! `evenkeel run --shares` hands the weights to the program, and keeps its threads on their CPUs
 //! meanwhile.
 //!

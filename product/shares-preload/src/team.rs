@@ -227,8 +227,8 @@ impl Thread {
         Some(region)
     }
 
-    /// The thread's lap ends, if it is in one. A thread has no slot to note it in before it forks a region
-    /// of several members.
+    /// The thread's lap ends, if it is in one. A thread has no slot to note it in before it
+    /// forks a region of several members.
     fn end_lap(&self, now_ns: u64) {
         if let (Some(lap), Some(slot)) = (self.lap.take(), self.slot.get()) {
             slot.laps.add(lap.site, lap.is_divided, now_ns.saturating_sub(lap.begun_ns));
