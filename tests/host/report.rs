@@ -39,19 +39,37 @@ fn the_summary_is_whole_as_json() {
 }
 
 #[test]
-fn a_summary_that_cannot_be_written_is_an_error() {
+fn a_summary_that_cannot_be_written_is_refused_before_the_command_starts() {
     let host = Host::new();
     for path in ["/no/such/directory/file", "/"] {
-        let run = output(&mut host.run(&["-q", "--json", path], &["sh", "-c", "echo ran; exit 8"]));
-        assert_eq!(run.status.code(), Some(8), "the program's own code is worth more");
-        assert_eq!(text(&run.stdout), "ran\n");
-        assert!(text(&run.stderr).starts_with(&format!("evenkeel: {path}: ")), "{run:?}");
+        let run = output(&mut host.run(&["-q", "--json", path], &["sh", "-c", "echo ran"]));
+        assert_eq!(run.status.code(), Some(2), "{run:?}");
+        assert!(run.stdout.is_empty(), "the command was started: {run:?}");
+        let said = text(&run.stderr);
+        assert!(said.starts_with(&format!("evenkeel: --json {path}: ")), "{said}");
     }
-    // The JSON file is written even if the command could not be started and nothing was balanced.
+    // A disk that is full is found only at the end: the code stays that of the command.
+    let run = output(&mut host.run(&["-q", "--json", "/dev/full"], &["sh", "-c", "exit 8"]));
+    assert_eq!(run.status.code(), Some(8), "{run:?}");
+    assert!(text(&run.stderr).starts_with("evenkeel: --json /dev/full: No space left"), "{run:?}");
+    // Nothing was run, and nothing is left.
     let path = host.path("none.json");
     let flags = ["--json", path.to_str().unwrap()];
     assert_eq!(output(&mut host.run(&flags, &["/no/such"])).status.code(), Some(127));
     assert!(!path.exists());
+}
+
+#[test]
+fn the_summary_follows_the_output_of_the_command_on_standard_output() {
+    let host = Host::new();
+    for path in ["-", "/dev/stdout"] {
+        let run = output(&mut host.run(&["-q", "--json", path], &["echo", "first"]));
+        let said = text(&run.stdout);
+        let summary: Value = serde_json::from_str(said.strip_prefix("first\n").unwrap()).unwrap();
+        assert_eq!(summary["command"][1], "first");
+        assert!(run.stderr.is_empty(), "{run:?}");
+    }
+    assert!(!std::path::Path::new("-").exists());
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! `evenkeel run`: runs a command under the balancer, and ends as the command ends.
 
+mod report_file;
+
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -9,6 +12,7 @@ use evenkeel_host::{Launch, Options, Origin, SharesStatus, Summary, run};
 use evenkeel_journal::{failpoint, runtime_dir};
 use serde::Serialize;
 
+use self::report_file::ReportFile;
 use crate::balancing::{balancing_options, machine, speed_source};
 use crate::cli::RunArgs;
 use crate::config::Config;
@@ -22,7 +26,8 @@ use crate::{daemon_client, rights, supervisor, threads};
 /// this process.
 ///
 /// # Errors
-/// A flag is invalid. A command that cannot be started gives an exit code instead.
+/// A flag is invalid, or the file of `--json` cannot be written: the command is not started. A command
+/// that cannot be started gives an exit code instead.
 pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
     let options = args.options.or(config.run);
     let daemons = daemon_client::sockets();
@@ -34,6 +39,7 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
     if let Some(why) = &no_moves {
         tracing::warn!("--move-noise has no effect: {why}");
     }
+    let report = args.json.as_deref().map(ReportFile::open).transpose()?;
     failpoint::arm(args.faults.abort_at);
     let dir = runtime_dir().inspect_err(|why| tracing::warn!("{why}")).ok();
     let (shares, no_shares) =
@@ -82,7 +88,15 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
             _ => None,
         };
         match joined {
-            Some(Ok(())) => return false,
+            Some(Ok(())) => {
+                if args.join && !flags.is_empty() {
+                    tracing::warn!(
+                        "the daemon balances the command by its own options, not by {}",
+                        in_one_line(&flags)
+                    );
+                }
+                return false;
+            }
             Some(Err(why)) => tracing::warn!("{why:#}; this process balances the program"),
             None => {}
         }
@@ -104,11 +118,12 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
     }
     if let Some(mut summary) = summary {
         summary.shares = summary.shares.or(no_shares);
-        if let Some(path) = &args.json {
-            let text = serde_json::to_vec_pretty(&Report { summary: &summary, interrupts })?;
-            if let Err(error) = std::fs::write(path, text) {
+        if let Some(file) = report {
+            let mut text = serde_json::to_vec_pretty(&Report { summary: &summary, interrupts })?;
+            text.push(b'\n');
+            if let Err(error) = file.write(&text) {
                 // The exit code stays that of the command: it matters more than the report.
-                say(&format!("evenkeel: {}: {error}\n", path.display()));
+                say(&format!("evenkeel: {error:#}\n"));
             }
         }
         if !args.quiet {
@@ -132,6 +147,12 @@ struct Report<'a> {
 fn summarise(beside: Result<Beside>) -> InterruptsSummary {
     let summary = beside.and_then(Beside::finish);
     summary.unwrap_or_else(|why| InterruptsSummary::no_effect(&format!("{why:#}")))
+}
+
+/// Words of a command line as text.
+fn in_one_line(words: &[OsString]) -> String {
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
 }
 
 /// Prints on standard error. Not by eprintln, which panics when standard error is closed.

@@ -1,0 +1,109 @@
+//! Where `run --json` writes. It is opened before the command starts, so that no result is lost because
+//! of a wrong path, and written when the command has ended. The command does not inherit it.
+
+use std::fs::{File, OpenOptions, remove_file};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// A place for one report. A file that this made and that got no report is removed.
+pub struct ReportFile {
+    path: PathBuf,
+    file: File,
+    /// Whether the file exists only because of this.
+    is_new: bool,
+    /// Whether the report replaces what is in the file; else it is appended, as to a pipe.
+    replaces: bool,
+}
+
+impl ReportFile {
+    /// Opens the file and leaves its content as it is. `-` and /dev/stdout are the standard output of
+    /// this process.
+    ///
+    /// # Errors
+    /// The file cannot be written; the text names option, file, reason and remedy.
+    pub fn open(path: &Path) -> Result<Self> {
+        let is_standard_output = path == Path::new("-") || path == Path::new("/dev/stdout");
+        let opened = if is_standard_output {
+            let duplicate = io::stdout().as_fd().try_clone_to_owned();
+            duplicate.map(|stdout| (File::from(stdout), false))
+        } else {
+            open_without_truncation(path)
+        };
+        let (file, is_new) = opened.with_context(|| {
+            format!(
+                "--json {}: the command was not started; give a file in a directory that exists and \
+                 that this user may write to, or - for standard output",
+                path.display()
+            )
+        })?;
+        let replaces = !is_standard_output && file.metadata().is_ok_and(|file| file.is_file());
+        Ok(Self { path: path.to_owned(), file, is_new, replaces })
+    }
+
+    /// Writes the report.
+    ///
+    /// # Errors
+    /// The text names the file and the reason.
+    pub fn write(mut self, report: &[u8]) -> Result<()> {
+        self.is_new = false;
+        let mut write = || {
+            if self.replaces {
+                self.file.set_len(0)?;
+            }
+            self.file.write_all(report)
+        };
+        write().with_context(|| format!("--json {}", self.path.display()))
+    }
+}
+
+impl Drop for ReportFile {
+    fn drop(&mut self) {
+        if self.is_new {
+            let _ = remove_file(&self.path);
+        }
+    }
+}
+
+/// The file, and whether it did not exist before.
+fn open_without_truncation(path: &Path) -> io::Result<(File, bool)> {
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(file) => Ok((file, true)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Ok((OpenOptions::new().write(true).open(path)?, false))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_replaces_an_older_one_and_no_report_leaves_no_new_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report");
+        drop(ReportFile::open(&path).unwrap());
+        assert!(!path.exists());
+        ReportFile::open(&path).unwrap().write(b"a long first one").unwrap();
+        drop(ReportFile::open(&path).unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"a long first one");
+        ReportFile::open(&path).unwrap().write(b"second").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"second");
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_refused_with_option_file_and_remedy() {
+        for path in ["/no/such/directory/file", "/"] {
+            let said = format!("{:#}", ReportFile::open(Path::new(path)).err().unwrap());
+            assert!(
+                said.starts_with(&format!("--json {path}: the command was not started")),
+                "{said}"
+            );
+            assert!(said.contains("- for standard output"), "{said}");
+        }
+    }
+}
