@@ -317,4 +317,5 @@ uninstall:
 	rm -f $(INSTALLED)/include/evenkeel.h $(INSTALLED)/lib/evenkeel/$(SHARES)
 	rm -f $(addprefix $(INSTALLED)/lib/systemd/system/,$(UNITS))
 	rm -f $(INSTALLED)/share/man/man1/evenkeel.1 $(INSTALLED)/share/man/man1/evenkeel-*.1
+	rm -f $(patsubst %,$(INSTALLED)/share/man/man1/%.1,$(NAMES))
 	rm -f $(addprefix $(INSTALLED)/share/,$(COMPLETIONS))

@@ -229,7 +229,12 @@ fn a_standing_rule_wins_over_a_users_join_of_its_cgroup() {
 #[test]
 fn joins_that_are_refused_say_why() {
     let host = Host::new();
-    says(&mut host.evenkeel(["join", "2"]), 2, "no daemon runs; start one: evenkeel daemon");
+    says(&mut host.evenkeel(["join", "2"]), 3, "no daemon runs; start one: evenkeel daemon");
+    for words in [["join", "--name", ""], ["join", "--name", "/bin/sh"], ["daemon", "--name", ""]] {
+        let run = output(&mut host.evenkeel(words));
+        assert_eq!(run.status.code(), Some(2), "{words:?}: {run:?}");
+        assert!(text(&run.stderr).contains("without its directory"), "{words:?}: {run:?}");
+    }
     let daemon = Daemon::start(&host, &[]);
     let own = daemon.pid().to_string();
     for (program, why) in [
@@ -237,7 +242,6 @@ fn joins_that_are_refused_say_why() {
         (&[own.as_str()], "is the balancer"),
         (&["999999999"], "there is no process"),
         (&["--name", "evenkeel-no-such-program"], "no program named"),
-        (&["--name", "/bin/sh"], "is not a command name"),
         (&["--cgroup", "/no/such/cgroup"], "there is no cgroup"),
         (&["--cgroup", "/"], "holds all processes"),
     ] {

@@ -47,6 +47,9 @@ fn invalid_flags_are_refused_with_the_rule_and_the_remedy() {
         (&["--policy", "lag", "--selection", "cache"], &["--selection", "--policy paper"]),
         (&["--shares", "--policy", "paper"], &["--shares", "--policy lag"]),
         (&["--shares", "--join"], &["--shares", "--join"]),
+        (&["--join", "--json", "x"], &["--join", "--json"]),
+        (&["--join", "--explain"], &["--join", "--explain"]),
+        (&["--join", "--dry-run"], &["--join", "--dry-run"]),
         (&["--shares", "--dry-run"], &["--shares", "--dry-run"]),
         (&["--shares", "--threads", "4"], &["--shares", "--threads"]),
         (&["--move-noise", "--dry-run"], &["--move-noise", "--dry-run"]),
@@ -121,6 +124,13 @@ fn invalid_configuration_files_are_refused_by_line() {
     std::fs::write(&file, b"\xff\xfe").unwrap();
     let said = refusal(&host, &["--config", file.to_str().unwrap()]);
     assert!(said.contains("config.toml") && said.contains("UTF-8"), "{said}");
+    // Commands that use nothing of the file check it as well.
+    for command in ["doctor", "status", "explain", "undo"] {
+        let words = [command, "--config", file.to_str().unwrap()];
+        let run = output(&mut host.evenkeel(words));
+        assert_eq!(run.status.code(), Some(2), "{run:?}");
+        assert!(text(&run.stderr).contains("UTF-8") && run.stdout.is_empty(), "{run:?}");
+    }
     // The user's own file is found without --config.
     let own = host.path("home/.config/evenkeel");
     std::fs::create_dir_all(&own).unwrap();

@@ -27,9 +27,13 @@ fn call(host: &Host, name: &str, arguments: &[&str]) -> Output {
 
 /// The error of a command that must be refused.
 fn refusal(host: &Host, name: &str, arguments: &[&str]) -> String {
+    error_with(2, host, name, arguments)
+}
+
+fn error_with(code: i32, host: &Host, name: &str, arguments: &[&str]) -> String {
     let called = call(host, name, arguments);
     let said = text(&called.stderr);
-    assert_eq!(called.status.code(), Some(2), "{name} {arguments:?}: {said}");
+    assert_eq!(called.status.code(), Some(code), "{name} {arguments:?}: {said}");
     assert!(called.stdout.is_empty(), "{name} {arguments:?}");
     said
 }
@@ -66,11 +70,11 @@ fn the_papers_commands_send_the_papers_requests() {
 fn without_a_keel_they_say_how_to_start_it() {
     let host = Host::new();
     let remedy = "evenkeel: the keel does not run; start it with: evenkeel sched --order ias\n";
-    assert_eq!(refusal(&host, "set_ias_agg", &["1", "1", "1", "3", "0"]), remedy);
-    assert_eq!(refusal(&host, "set_ias_alloc", &["0", "1"]), remedy);
-    assert_eq!(refusal(&host, "evenkeel", &["ias", "show"]), remedy);
+    assert_eq!(error_with(3, &host, "set_ias_agg", &["1", "1", "1", "3", "0"]), remedy);
+    assert_eq!(error_with(3, &host, "set_ias_alloc", &["0", "1"]), remedy);
+    assert_eq!(error_with(3, &host, "evenkeel", &["ias", "show"]), remedy);
     let zone = "evenkeel: the keel does not run; start it with: evenkeel sched --gate zone\n";
-    assert_eq!(refusal(&host, "evenkeel", &["zone", "get"]), zone);
+    assert_eq!(error_with(3, &host, "evenkeel", &["zone", "get"]), zone);
 }
 
 /// Each error names the argument, its value, and what may stand there.

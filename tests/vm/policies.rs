@@ -77,8 +77,17 @@ pub fn said(arguments: &[&str]) -> String {
 
 /// The error of a command that must be refused.
 pub fn refused(arguments: &[&str]) -> String {
+    error_with(2, arguments)
+}
+
+/// The error of a command for a keel, where none runs.
+fn without_keel(arguments: &[&str]) -> String {
+    error_with(3, arguments)
+}
+
+fn error_with(code: i32, arguments: &[&str]) -> String {
     let output = evenkeel(arguments);
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stdout));
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", text(&output.stdout));
     text(&output.stderr)
 }
 
@@ -104,7 +113,7 @@ fn all_combinations_are_accepted() {
 }
 
 fn knobs_turn_while_it_runs() {
-    assert!(refused(&["zone", "get"]).contains("the keel does not run"));
+    assert!(without_keel(&["zone", "get"]).contains("the keel does not run"));
     let keel = Keel::start(&["--gate", "zone", "--zone", "warm-mid"]);
     assert_eq!(said(&["zone", "get", "balance_level"]), "2");
     said(&["zone", "set", "balance_level", "warm-high"]);
@@ -431,7 +440,7 @@ fn the_helper_tries_a_bonus_and_reports_it() {
 
 /// Each error is exact, and nothing is changed.
 fn impossible_aggregation() {
-    assert!(refused(&["ias", "show"]).contains("the keel does not run"));
+    assert!(without_keel(&["ias", "show"]).contains("the keel does not run"));
     let keel = Keel::start(&[]);
     assert!(
         refused(&["ias", "set-agg", "1", "1", "1", "3", "0"]).contains("runs with --order fair")

@@ -19,6 +19,7 @@ use crate::cli::{Cli, Command};
 
 /// Runs the command that this process was started for.
 pub fn main() -> ExitCode {
+    evenkeel::generate::complete(Cli::command);
     let cli = Cli::parse();
     terminal::start_logging(cli.verbose);
     terminal::exit_code("evenkeel-lab", dispatch(cli))

@@ -4,6 +4,8 @@
 //! commands in `shared`.
 
 mod compare;
+mod completion;
+mod help;
 mod irq;
 mod keel;
 mod sais;
@@ -13,14 +15,15 @@ mod top;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 
 pub use compare::CompareArgs;
+pub use help::{Example, examples};
 pub use irq::{IrqArgs, IrqOnceArgs, IrqPart, IrqPlanArgs, IrqRunArgs, IrqStatusArgs};
 pub use keel::{IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions};
 pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
-pub use shared::{FaultArgs, Interval, JsonArgs, LoopbackAddress};
+pub use shared::{CommandName, FaultArgs, Interval, JsonArgs, LoopbackAddress};
 pub use top::TopArgs;
 
 use shared::process_number;
@@ -41,14 +44,29 @@ pub struct Cli {
     pub config: Option<PathBuf>,
 }
 
+/// Names of the executable from the papers, each with the words that it stands for: `chcb CMD` is
+/// `evenkeel run CMD`, `capability-balancer` is `evenkeel daemon` (paper 000, section 3.3), and
+/// `set_ias_agg` and `set_ias_alloc` are `evenkeel ias set-agg` and `alloc` (paper 003, section 3).
+pub const OTHER_NAMES: [(&str, &[&str]); 4] = [
+    ("chcb", &["run"]),
+    ("capability-balancer", &["daemon"]),
+    ("set_ias_agg", &["ias", "set-agg"]),
+    ("set_ias_alloc", &["ias", "alloc"]),
+];
+
+/// The whole command line, with its commands in groups, with examples, and with what the shell offers.
+pub fn command() -> clap::Command {
+    completion::with_candidates(help::with_groups_and_examples(Cli::command()))
+}
+
 /// The commands, one name each.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a parallel program at the average capability of its CPUs.
     Run(RunArgs),
-    /// Run a program under the kernel alone and under evenkeel, in turn, and say which is faster.
+    /// Run a program with and without evenkeel, and say which is faster.
     Compare(CompareArgs),
-    /// Balance many programs: they join by launch, process number, name or cgroup.
+    /// Balance many programs, which join by process number, name or cgroup.
     Daemon(DaemonArgs),
     /// Let a running program join the daemon.
     Join(JoinArgs),
@@ -60,21 +78,21 @@ pub enum Command {
     Status(JsonArgs),
     /// Explain the last decisions.
     Explain(ExplainArgs),
-    /// Watch CPUs, programs, decisions and interrupts on one screen; load and change nothing.
+    /// Watch CPUs, programs, decisions, interrupts; load and change nothing.
     Top(TopArgs),
     /// Undo what a killed evenkeel left.
     Undo(UndoArgs),
     /// Check the configuration files, and show which values come from them.
     Config(ConfigArgs),
-    /// Run the whole machine under the keel, a sched_ext scheduler with exchangeable policies.
+    /// Schedule the whole machine by the keel, in sched_ext.
     Sched(SchedArgs),
-    /// Set which threads run in a row and which CPUs follow each other (paper 003).
+    /// Set which threads run in a row, and which CPUs follow (paper 003).
     Ias(IasArgs),
-    /// Show and set the knobs of the running keel's gate, and its shield (paper 004).
+    /// Show and set the knobs of the keel's gate, and its shield (paper 004).
     Zone(ZoneArgs),
-    /// Steer packets to the core of the program that waits for them (paper 001).
+    /// Steer packets to the core of the program that waits (paper 001).
     Sais(SaisArgs),
-    /// Show where interrupt work runs and what it costs, and move it to level it.
+    /// Show where interrupts run and what they cost, and level them.
     Irq(IrqArgs),
     /// Write man pages or shell completions into a directory (used by `make install`).
     #[command(hide = true)]
@@ -139,14 +157,15 @@ pub struct RunArgs {
     /// Print no summary at the end.
     #[arg(short, long)]
     pub quiet: bool,
-    /// Write the summary as JSON to this file.
+    /// Write the summary as JSON to this file, - for standard output.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Print every decision with its reasons to standard error.
     #[arg(long)]
     pub explain: bool,
-    /// Let the daemon balance the command; without a daemon, or if it refuses, balance it here.
-    #[arg(long)]
+    /// Let the daemon balance the command, by the daemon's options; without a daemon, or if it refuses,
+    /// balance it here. What the daemon does is in status and explain.
+    #[arg(long, conflicts_with_all = ["dry_run", "json", "explain"])]
     pub join: bool,
     /// Divide the iterations of OpenMP loops (clang, flang) by capability, instead of moving threads
     /// [default: off].
@@ -194,7 +213,7 @@ pub struct DaemonArgs {
 pub struct DaemonOptions {
     /// Let programs with this command name join by themselves; may be given several times.
     #[arg(long = "name", value_name = "NAME")]
-    pub names: Vec<String>,
+    pub names: Vec<CommandName>,
     /// Let all processes of this cgroup join by themselves; may be given several times.
     #[arg(long = "cgroup", value_name = "PATH")]
     pub cgroups: Vec<String>,
@@ -212,7 +231,7 @@ pub struct JoinArgs {
     pub pid: Option<u32>,
     /// Let all programs with this command name join.
     #[arg(long, value_name = "NAME")]
-    pub name: Option<String>,
+    pub name: Option<CommandName>,
     /// Let all processes of this cgroup, now and later, join as one program.
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<String>,

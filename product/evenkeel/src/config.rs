@@ -230,7 +230,7 @@ impl SchedOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Interval, PolicyName};
+    use crate::cli::{CommandName, Interval, PolicyName};
 
     #[test]
     fn options_have_the_names_of_the_flags() {
@@ -241,8 +241,17 @@ mod tests {
         assert!(config.run.override_user);
         let text = "[daemon]\nnames = [\"lmp\"]\nmetrics = \"127.0.0.1:9469\"\n";
         let config: Config = toml::from_str(text).unwrap();
-        assert_eq!(config.daemon.names, ["lmp"]);
+        assert_eq!(config.daemon.names, [CommandName("lmp".to_owned())]);
         assert_eq!(config.daemon.metrics.map(|address| address.0.port()), Some(9469));
+    }
+
+    #[test]
+    fn names_of_commands_have_no_directory() {
+        for name in ["", "/usr/bin/lmp"] {
+            let text = format!("[daemon]\nnames = [\"{name}\"]\n");
+            let said = toml::from_str::<Config>(&text).unwrap_err().to_string();
+            assert!(said.contains("without its directory"), "{said}");
+        }
     }
 
     #[test]

@@ -29,7 +29,8 @@ pub fn main(args: &DaemonArgs, file: Option<&Path>) -> Result<i32> {
     let settings = || -> Result<Settings> {
         let (options, daemon) = read()?;
         let options = balancing_options(&options, args.dry_run)?;
-        Ok(Settings { options, names: daemon.names, cgroups: daemon.cgroups })
+        let names = daemon.names.into_iter().map(|name| name.0).collect();
+        Ok(Settings { options, names, cgroups: daemon.cgroups })
     };
     let (options, daemon) = read()?;
     let machine = machine(speed_source(options.speed.as_deref())?)
@@ -58,7 +59,7 @@ pub fn join_command(args: &JoinArgs) -> Result<i32> {
     let request = Request::new("join");
     let request = match (args.pid, &args.name, &args.cgroup) {
         (Some(pid), _, _) => request.with("pid", pid),
-        (_, Some(name), _) => request.with("name", name.as_str()),
+        (_, Some(name), _) => request.with("name", name.0.as_str()),
         (_, _, Some(cgroup)) => request.with("cgroup", cgroup.as_str()),
         _ => bail!("give a process number, --name or --cgroup"),
     };
@@ -77,5 +78,9 @@ pub fn join_command(args: &JoinArgs) -> Result<i32> {
 /// No daemon runs, or it refuses.
 pub fn leave_command(args: &LeaveArgs) -> Result<i32> {
     ask_daemon(&Request::new("leave").with("pid", args.pid))?;
+    println!(
+        "The program of process {} is not balanced any more, and may use all its CPUs.",
+        args.pid
+    );
     Ok(0)
 }

@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use evenkeel_control::{AskError, Request, Share, ask, ask_within};
 use evenkeel_host::ProgramStatus;
 use evenkeel_host::daemon::{Quota, socket_path};
 use evenkeel_journal::runtime_dir;
 use serde_json::Value;
+
+use crate::exit::NotRunning;
 
 /// The directory of root's daemon, which serves all users.
 const SYSTEM_DIR: &str = "/run/evenkeel";
@@ -35,7 +37,8 @@ pub fn sockets() -> Vec<PathBuf> {
 pub fn ask_daemon(request: &Request) -> Result<Value> {
     match ask(&socket(), request) {
         Err(AskError::NoService { .. }) => {
-            bail!("no daemon runs; start one: evenkeel daemon, or systemctl start evenkeel")
+            let how = "no daemon runs; start one: evenkeel daemon, or systemctl start evenkeel";
+            Err(NotRunning(how.to_owned()).into())
         }
         answer => Ok(answer?),
     }
@@ -55,13 +58,21 @@ pub fn join(pid: u32) -> Result<()> {
 pub fn read_status_within(patience: Duration) -> Vec<ProgramStatus> {
     let own = runtime_dir().ok().into_iter().flat_map(|dir| std::fs::read_dir(dir).ok());
     let mut sockets: Vec<PathBuf> = own.flatten().flatten().map(|entry| entry.path()).collect();
-    sockets.retain(|path| path.extension().is_some_and(|extension| extension == "sock"));
+    sockets.retain(|path| is_a_balancer(path));
     let system = socket_path(Path::new(SYSTEM_DIR));
     if system.exists() && !sockets.contains(&system) {
         sockets.push(system);
     }
     sockets.sort();
     sockets.iter().flat_map(|socket| read_status_at(socket, patience)).collect()
+}
+
+/// Whether this is the socket of a daemon that balances: the user's, or that of an MPI job. Others in
+/// the same directory, of the keel and of `sais`, have other requests.
+fn is_a_balancer(socket: &Path) -> bool {
+    let name = socket.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    socket_path(Path::new("")) == Path::new(name)
+        || (name.starts_with("job-") && name.ends_with(".sock"))
 }
 
 /// What each user has of the system's daemon, a line for each user (for users but root, only their own)
@@ -131,6 +142,17 @@ fn read_status_at(socket: &Path, patience: Duration) -> Vec<ProgramStatus> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_daemons_that_balance_are_asked_for_programs() {
+        let asked = ["daemon.sock", "job-12-345.sock"];
+        let others =
+            ["keel.sock", "sais-1-2.sock", "sais-serve-7.sock", "daemon.sock.old", "job-12-345"];
+        for name in asked.into_iter().chain(others) {
+            let path = Path::new("/run/evenkeel").join(name);
+            assert_eq!(is_a_balancer(&path), asked.contains(&name), "{name}");
+        }
+    }
 
     #[test]
     fn what_users_have_and_were_refused_is_said() {

@@ -31,6 +31,10 @@ pub fn main(args: &ExplainArgs) -> Result<i32> {
             bail!("no program with pid {pid} runs under evenkeel; list them: evenkeel status");
         }
     }
+    for program in &mut programs {
+        let skipped = program.decisions.len().saturating_sub(args.last);
+        program.decisions.drain(..skipped);
+    }
     if args.json {
         let words: Vec<_> = programs.iter().map(ProgramStatus::in_words).collect();
         println!("{}", serde_json::to_string_pretty(&words)?);
@@ -47,8 +51,7 @@ pub fn main(args: &ExplainArgs) -> Result<i32> {
     }
     for program in &programs {
         println!("{}", status::headline(program));
-        let skipped = program.decisions.len().saturating_sub(args.last);
-        for decision in program.decisions.iter().skip(skipped) {
+        for decision in &program.decisions {
             print!("{}", describe(decision));
         }
     }

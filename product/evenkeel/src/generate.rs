@@ -1,31 +1,169 @@
-//! Man pages and shell completions, from the definition of the command line.
+//! Man pages, and what shells offer on Tab, from the definition of the command line.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result};
-use clap_complete::Shell;
+use clap::Command;
+use clap_complete::CompleteEnv;
+use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::cli::{GenerateArgs, Generated};
+use crate::cli::{GenerateArgs, Generated, OTHER_NAMES, examples};
+use crate::exit::CODES;
+
+/// The files that a user may meet, each with what it holds.
+const FILES: [(&str, &str); 4] = [
+    (
+        "/etc/evenkeel/config.toml",
+        "Options of the system by the same names, in tables named for the command.",
+    ),
+    ("$XDG_CONFIG_HOME/evenkeel/config.toml", "The user's, which win over those of the system."),
+    ("/run/evenkeel", "Root's journals, status files and control sockets."),
+    ("$XDG_RUNTIME_DIR/evenkeel", "Those of a user."),
+];
+
+/// The environment variable by which a shell asks the executable what to offer on Tab.
+const COMPLETE: &str = "EVENKEEL_COMPLETE";
+
+/// The files by which shells know that, `*` for the name of the executable.
+const COMPLETIONS: [(&str, &dyn EnvCompleter); 3] =
+    [("*.bash", &Bash), ("_*", &Zsh), ("*.fish", &Fish)];
+
+/// Answers a shell that asks what to offer, and ends the process; returns where none asks.
+pub fn complete(command: fn() -> Command) {
+    CompleteEnv::with_factory(command).var(COMPLETE).complete();
+}
 
 /// Writes the man pages or the completions of a command line into a directory, which is created.
 ///
 /// # Errors
 /// A file cannot be written.
-pub fn main(command: clap::Command, args: &GenerateArgs) -> Result<i32> {
+pub fn main(command: Command, args: &GenerateArgs) -> Result<i32> {
     let directory = &args.directory;
     fs::create_dir_all(directory).with_context(|| format!("{}", directory.display()))?;
     match args.what {
-        Generated::Man => clap_mangen::generate_to(command, directory)?,
+        Generated::Man => write_pages(command, directory)?,
         Generated::Completions => {
-            for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-                clap_complete::generate_to(
-                    shell,
-                    &mut command.clone(),
-                    command.get_name().to_owned(),
-                    directory,
-                )?;
+            for (file, shell) in COMPLETIONS {
+                let name = command.get_name();
+                let mut script = Vec::new();
+                shell.write_registration(COMPLETE, name, name, name, &mut script)?;
+                write(directory, &file.replace('*', name), &script)?;
             }
         }
     }
     Ok(0)
+}
+
+fn write_pages(command: Command, directory: &Path) -> Result<()> {
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    let mut names = names(&command);
+    names.sort();
+    write_page(&command, &names, directory)?;
+    if command.get_name() == "evenkeel" {
+        for (name, words) in OTHER_NAMES {
+            let target = format!(".so man1/evenkeel-{}.1\n", words.join("-"));
+            write(directory, &format!("{name}.1"), target.as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// The names of all pages.
+fn names(command: &Command) -> Vec<String> {
+    let visible = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+    let own = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    [own].into_iter().chain(visible.flat_map(names)).collect()
+}
+
+/// Writes the page of a command and those of its parts.
+fn write_page(command: &Command, names: &[String], directory: &Path) -> Result<()> {
+    for part in command.get_subcommands().filter(|part| !part.is_hide_set()) {
+        write_page(part, names, directory)?;
+    }
+    let page = Man::new(command.clone());
+    let mut text = Vec::new();
+    page.render_title(&mut text)?;
+    page.render_name_section(&mut text)?;
+    page.render_synopsis_section(&mut text)?;
+    page.render_description_section(&mut text)?;
+    page.render_options_section(&mut text)?;
+    if command.get_subcommands().any(|part| !part.is_hide_set()) {
+        page.render_subcommands_section(&mut text)?;
+    }
+    let name = command.get_display_name().unwrap_or(command.get_name());
+    // The laboratory's commands have neither: their codes are 0 to 2, and they keep no files.
+    if name == "evenkeel" || (name.starts_with("evenkeel-") && !name.starts_with("evenkeel-lab")) {
+        let of_examples = examples(name).iter();
+        let of_examples = of_examples.map(|(what, line)| (*line, what.trim_end_matches(':')));
+        section("EXAMPLES", of_examples).to_writer(&mut text)?;
+        section("EXIT STATUS", CODES.into_iter()).to_writer(&mut text)?;
+        section("FILES", FILES.into_iter()).to_writer(&mut text)?;
+    }
+    let mut others = Roff::new();
+    others.control("SH", ["SEE ALSO"]);
+    let see: Vec<_> = names.iter().filter(|other| is_near(name, other)).collect();
+    for (index, other) in see.iter().enumerate() {
+        let end = if index + 1 < see.len() { "(1), " } else { "(1)" };
+        others.text([bold(other.as_str()), roman(end)]);
+    }
+    others.to_writer(&mut text)?;
+    write(directory, &page.get_filename(), &text)
+}
+
+/// Whether the page of `name` refers to that of `other`: to those below it and beside it, and to the one
+/// above it.
+fn is_near(name: &str, other: &str) -> bool {
+    fn parent(name: &str) -> &str {
+        name.rsplit_once('-').map_or("", |(above, _)| above)
+    }
+    name != other
+        && (parent(other) == name || parent(name) == other || parent(other) == parent(name))
+}
+
+/// A section of terms, each with its text. Without any, it is left out.
+fn section<'a>(title: &str, terms: impl Iterator<Item = (&'a str, &'a str)>) -> Roff {
+    let mut roff = Roff::new();
+    for (index, (term, text)) in terms.enumerate() {
+        if index == 0 {
+            roff.control("SH", [title]);
+        }
+        roff.control("TP", []);
+        roff.text([bold(term)]);
+        roff.text([roman(text)]);
+    }
+    roff
+}
+
+fn write(directory: &Path, name: &str, text: &[u8]) -> Result<()> {
+    let path = directory.join(name);
+    fs::write(&path, text).with_context(|| format!("{}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::command;
+
+    #[test]
+    fn each_page_has_its_sections_and_the_papers_names_lead_to_one() {
+        let dir = tempfile::tempdir().unwrap();
+        write_pages(command(), dir.path()).unwrap();
+        let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+        let page = read("evenkeel-run.1");
+        let titles = ["EXAMPLES", "EXIT STATUS", "FILES", "SEE ALSO"];
+        let places =
+            titles.map(|title| page.find(&format!(".SH \"{title}\"")).or(page.find(title)));
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}\n{page}");
+        assert!(page.contains("evenkeel\\-compare") && !page.contains("evenkeel\\-irq\\-plan"));
+        assert!(!dir.path().join("evenkeel-supervise.1").exists());
+        for (name, _) in OTHER_NAMES {
+            let target = read(&format!("{name}.1"));
+            let target = target.trim_end().strip_prefix(".so man1/").unwrap();
+            assert!(dir.path().join(target).exists(), "{target}");
+        }
+    }
 }

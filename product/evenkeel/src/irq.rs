@@ -19,8 +19,9 @@ use evenkeel_journal::{Standing, runtime_dir};
 use evenkeel_machine::CpuSet;
 use serde::Serialize;
 
-use self::common::{NO_PROGRAM, source_of_figures, time};
+use self::common::{source_of_figures, time};
 use crate::cli::{IrqArgs, IrqPart, IrqPlanArgs, IrqStatusArgs};
+use crate::exit::UNSUCCESSFUL;
 
 /// Width of the bar of a CPU, in characters.
 const BAR: usize = 20;
@@ -94,7 +95,7 @@ fn show_plan(args: &IrqPlanArgs) -> Result<i32> {
         Ok(cpus) => cpus.unwrap_or_default(),
         Err(why) => {
             eprintln!("evenkeel: {why}");
-            return Ok(NO_PROGRAM);
+            return Ok(UNSUCCESSFUL);
         }
     };
     let snapshot = watch(time(args.watch), &protected, &Originals::of(&standing()))?;

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use evenkeel_control::{AskError, Request, ask, ask_within};
 use evenkeel_journal::runtime_dir;
 use evenkeel_keel::{Decision, IasState, Statistics, UserSpaces};
 use serde_json::Value;
+
+use crate::exit::NotRunning;
 
 /// The control socket of a keel, below its runtime directory.
 pub fn socket(dir: &Path) -> PathBuf {
@@ -29,7 +31,8 @@ pub fn ask_keel(request: &Request, flags: &str) -> Result<Value> {
     match ask(&running(), request) {
         Err(AskError::NoService { .. }) => {
             let start = format!("evenkeel sched {flags}");
-            bail!("the keel does not run; start it with: {}", start.trim_end())
+            let how = start.trim_end();
+            Err(NotRunning(format!("the keel does not run; start it with: {how}")).into())
         }
         answer => Ok(answer?),
     }

@@ -9,6 +9,7 @@
 //! | `balancing` | from options to values, for `run` and `daemon` |
 //! | `shares` | the library of `run --shares`: where it lies, and whether the command can be divided |
 //! | `threads` | more OpenMP threads than CPUs: the environment of `run --threads` |
+//! | `exit` | what the exit codes mean |
 //! | `supervisor` | how the supervisor is started |
 //! | `decision_text` | a decision as text |
 //! | `daemon_client`, `keel_client` | requests to the daemon and to the keel |
@@ -28,6 +29,7 @@ mod daemon;
 mod daemon_client;
 mod decision_text;
 mod doctor;
+mod exit;
 mod explain;
 pub mod generate;
 mod ias;
@@ -52,36 +54,30 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 use evenkeel_host::Origin;
 
 pub use evenkeel_journal::has_more_rights_than_caller;
 
-use crate::cli::{Cli, Command, IrqArgs, IrqPart};
+use crate::cli::{Cli, Command, IrqArgs, IrqPart, OTHER_NAMES};
 
 /// Runs the command of this process. `origin` is the state of signals and streams before the Rust
 /// runtime changed it.
 pub fn main(origin: Origin) -> ExitCode {
+    generate::complete(cli::command);
     let cli = parse();
     terminal::start_logging(cli.verbose);
     terminal::exit_code("evenkeel", dispatch(cli, origin))
 }
 
-/// Parses the command line. The executable has other names, from the papers: `chcb CMD` is `evenkeel run
-/// CMD`, `capability-balancer` is `evenkeel daemon` (paper 000, section 3.3), and `set_ias_agg` and
-/// `set_ias_alloc` are `evenkeel ias set-agg` and `alloc` (paper 003, section 3).
+/// Parses the command line, also where the executable is called by one of its other names.
 fn parse() -> Cli {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     let name = arguments.first().map(PathBuf::from);
     let name = name.as_ref().and_then(|path| path.file_name()).and_then(|name| name.to_str());
-    let path: &[&str] = match name {
-        Some("chcb") => &["run"],
-        Some("capability-balancer") => &["daemon"],
-        Some("set_ias_agg") => &["ias", "set-agg"],
-        Some("set_ias_alloc") => &["ias", "alloc"],
-        _ => &[],
-    };
-    let mut command = Cli::command();
+    let path = OTHER_NAMES.iter().find(|(other, _)| Some(*other) == name);
+    let path: &[&str] = path.map_or(&[], |(_, words)| words);
+    let mut command = cli::command();
     if let (Some(name), [_, ..]) = (name, path) {
         if let Some(usage) = usage(path, name) {
             command = with_usage(command, path, &usage);
@@ -94,7 +90,7 @@ fn parse() -> Cli {
 
 /// The usage line of a command under another name.
 fn usage(path: &[&str], name: &str) -> Option<String> {
-    let mut command = Cli::command();
+    let mut command = cli::command();
     command.build();
     let of = |command, part: &&str| clap::Command::find_subcommand_mut(command, part);
     let command = path.iter().try_fold(&mut command, of)?;
@@ -129,6 +125,15 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
     }
     rights::keep_for(&cli.command);
     confine::confine_for(&cli.command);
+    // Also commands that use nothing of a named file check it. The others read it themselves, and once,
+    // since it may be a pipe.
+    let reads_it = matches!(
+        cli.command,
+        Command::Run(_) | Command::Daemon(_) | Command::Sched(_) | Command::Config(_)
+    );
+    if let Some(path) = cli.config.as_deref().filter(|_| !reads_it) {
+        config::load(Some(path))?;
+    }
     match cli.command {
         Command::Run(args) => {
             let config = config::load(cli.config.as_deref())?;
@@ -147,7 +152,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
         Command::Top(args) => top::main(&args),
         Command::Undo(args) => undo::main(&args),
         Command::Config(args) => config::report::main(&args.command, cli.config.as_deref()),
-        Command::Generate(args) => generate::main(Cli::command(), &args),
+        Command::Generate(args) => generate::main(cli::command(), &args),
         Command::Doctor(args) => doctor::main(args),
         Command::Sched(args) => sched::main(&args, &config::load(cli.config.as_deref())?),
         Command::Ias(args) => ias::main(&args),

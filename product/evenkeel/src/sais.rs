@@ -19,12 +19,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cli::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
+use crate::exit::{IMPOSSIBLE, UNSUCCESSFUL};
 use crate::supervisor;
 
-/// Exit code when the device or the cgroup vanished. (Invalid options give 2, as everywhere.)
-const GONE: i32 = 1;
-/// Exit code when packets cannot be steered on this kernel, for this user, or at this device now.
-const IMPOSSIBLE: i32 = 3;
 const NOT_STEERED: &str = "No packets are steered. Start with: evenkeel sais attach DEVICE";
 
 /// Steers packets, or shows the steering of others. Returns the exit code.
@@ -71,7 +68,7 @@ fn send_hints_back(args: ServeArgs) -> Result<i32> {
         Ok(Ending::Told) => Ok(0),
         Ok(Ending::Gone) => {
             say(&format!("{}: the cgroup is gone, so no hints go back", options.cgroup.display()));
-            Ok(GONE)
+            Ok(UNSUCCESSFUL)
         }
         Err(why @ (ServeError::Serving(_) | ServeError::Device(_))) => {
             say(&why.to_string());
@@ -105,7 +102,7 @@ fn attach(args: AttachArgs) -> Result<i32> {
         Ok(Ending::Gone) => {
             let name = &options.device;
             say(&format!("{name}: the device is gone, so no packets are steered"));
-            Ok(GONE)
+            Ok(UNSUCCESSFUL)
         }
         Err(
             why @ (ServiceError::Steering(_) | ServiceError::Device(_) | ServiceError::Load(_)),

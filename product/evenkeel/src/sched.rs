@@ -15,12 +15,8 @@ use evenkeel_machine::Machine;
 
 use crate::cli::{SchedArgs, SchedOptions, ZoneOptions};
 use crate::config::Config;
+use crate::exit::{IMPOSSIBLE, UNSUCCESSFUL};
 use crate::keel_client::{ask_keel, socket};
-
-/// Exit code when the kernel ended the keel. (Invalid options give 2, as everywhere.)
-const ENDED_BY_KERNEL: i32 = 1;
-/// Exit code when the keel cannot run on this kernel or machine, for this user, or now.
-const IMPOSSIBLE: i32 = 3;
 
 /// Runs the keel until a signal or the kernel ends it. Returns the exit code.
 ///
@@ -154,7 +150,7 @@ pub fn report(exit: &Exit) -> i32 {
         writeln!(stderr, "evenkeel: the keel has ended: {exit}; the kernel's own scheduler runs");
     match exit.kind {
         ExitKind::Unloaded | ExitKind::SysRq => 0,
-        ExitKind::Restart | ExitKind::Fault => ENDED_BY_KERNEL,
+        ExitKind::Restart | ExitKind::Fault => UNSUCCESSFUL,
     }
 }
 

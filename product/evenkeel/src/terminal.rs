@@ -8,6 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyhow::Result;
 use tracing_subscriber::EnvFilter;
 
+use crate::exit::{IMPOSSIBLE, NotRunning, REFUSED};
+
 /// Logs to standard error at a level of the number of `-v`. `EVENKEEL_LOG` overrides it.
 pub fn start_logging(verbose: u8) {
     let level = match verbose {
@@ -93,14 +95,15 @@ fn without_colours(line: &str) -> String {
     parts.fold(first, |text, part| text + part.split_once('m').map_or(part, |(_, rest)| rest))
 }
 
-/// The exit code of a command; an error is printed and gives 2.
+/// The exit code of a command. An error is printed, and gives 2, or 3 where a service does not run.
 pub fn exit_code(program: &str, outcome: Result<i32>) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code as u8),
         Err(error) => {
             // eprintln! would panic where standard error is closed.
             let _ = writeln!(std::io::stderr(), "{program}: {}", in_full(&error));
-            ExitCode::from(2)
+            let is_missing = error.downcast_ref::<NotRunning>().is_some();
+            ExitCode::from(if is_missing { IMPOSSIBLE as u8 } else { REFUSED })
         }
     }
 }

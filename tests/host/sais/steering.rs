@@ -237,5 +237,8 @@ fn explain_shows_connections() {
             assert!(said.contains(&own) && said.contains("its packets"), "{words:?}: {said}");
         }
         assert_eq!(said(&["explain", "--sais", "--json"]), said(&["sais", "explain", "--json"]));
+        // The steering has a control socket, too, which knows nothing of programs.
+        let status = output(&mut host.evenkeel(["status"]));
+        assert!(status.status.success() && status.stderr.is_empty(), "{status:?}");
     });
 }

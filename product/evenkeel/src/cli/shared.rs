@@ -61,6 +61,30 @@ impl TryFrom<String> for Interval {
     }
 }
 
+/// The name of a program's command, without its directory.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct CommandName(pub String);
+
+impl std::str::FromStr for CommandName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.is_empty() || text.contains('/') {
+            return Err("expected the name of a command without its directory, like lmp".to_owned());
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for CommandName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse().map_err(|why| format!("name \"{text}\": {why}"))
+    }
+}
+
 /// The address of the metrics endpoint: no other machine can reach it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]

@@ -9,11 +9,6 @@ use evenkeel_machine::CpuSet;
 
 use crate::cli::Interval;
 
-/// Exit code when the program of `--for` is not there.
-pub const NO_PROGRAM: i32 = 1;
-/// Exit code when interrupts cannot be moved here, by this user, or now.
-pub const IMPOSSIBLE: i32 = 3;
-
 /// The CPUs of the program of `--for`; without it, none.
 ///
 /// # Errors

@@ -7,16 +7,12 @@ use evenkeel_control::{END_SIGNALS, watch_signals};
 use evenkeel_irq::{Accounting, Event, Mover, Observer, once};
 use evenkeel_journal::{failpoint, runtime_dir};
 
-use super::common::{
-    IMPOSSIBLE, NO_PROGRAM, cpus_of, say, say_report, source_of_figures, time, warn,
-};
+use super::common::{cpus_of, say, say_report, source_of_figures, time, warn};
 use super::gate::enter;
 use super::signals::is_told_to_end;
 use crate::cli::IrqOnceArgs;
+use crate::exit::{IMPOSSIBLE, UNSUCCESSFUL};
 use crate::supervisor;
-
-/// Exit code when a signal comes while interrupts are watched.
-const ENDED: i32 = 1;
 
 /// Moves interrupts once. Returns the exit code.
 ///
@@ -37,7 +33,7 @@ pub fn main(args: &IrqOnceArgs) -> Result<i32> {
         Ok(cpus) => cpus,
         Err(why) => {
             warn(&why.to_string());
-            return Ok(NO_PROGRAM);
+            return Ok(UNSUCCESSFUL);
         }
     };
     let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -50,7 +46,7 @@ pub fn main(args: &IrqOnceArgs) -> Result<i32> {
     if is_told_to_end(&signals, time(args.watch))? {
         mover.close();
         warn("a signal came: nothing is moved");
-        return Ok(ENDED);
+        return Ok(UNSUCCESSFUL);
     }
     let snapshot = observer.snapshot(&protected, &mover.originals())?;
     if matches!(snapshot.accounting, Accounting::Counts(_)) {

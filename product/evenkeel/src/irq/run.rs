@@ -8,12 +8,11 @@ use evenkeel_journal::{UndoReport, failpoint, runtime_dir};
 use evenkeel_machine::CpuSet;
 use nix::sys::signalfd::SignalFd;
 
-use super::common::{
-    IMPOSSIBLE, NO_PROGRAM, cpus_of, say, say_report, source_of_figures, time, warn,
-};
+use super::common::{cpus_of, say, say_report, source_of_figures, time, warn};
 use super::gate::enter;
 use super::signals::is_told_to_end;
 use crate::cli::IrqRunArgs;
+use crate::exit::{IMPOSSIBLE, UNSUCCESSFUL};
 use crate::supervisor;
 
 /// Moves interrupts until SIGTERM or SIGINT, or until the program of `--for` ends. Returns the exit
@@ -28,7 +27,7 @@ pub fn main(args: &IrqRunArgs) -> Result<i32> {
         Ok(cpus) => cpus,
         Err(why) => {
             warn(&why.to_string());
-            return Ok(NO_PROGRAM);
+            return Ok(UNSUCCESSFUL);
         }
     };
     let directory = runtime_dir()?;

@@ -1,0 +1,173 @@
+//! What the shell offers on Tab where only the machine knows the values: processes, network devices,
+//! commands, and names that are no enumeration of the command line.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
+
+use clap::Command;
+use clap_complete::engine::{
+    ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
+};
+use evenkeel_keel::{Parts, Zone};
+
+/// Lists values of an option.
+type Candidates = fn() -> Vec<CompletionCandidate>;
+
+/// The options with such values: the command, the option's name in it, and its values.
+const OPTIONS: [(&[&str], &str, Candidates); 15] = [
+    (&["join"], "pid", processes),
+    (&["leave"], "pid", processes),
+    (&["explain"], "pid", processes),
+    (&["run"], "speed", || {
+        words(&["auto", "cpu-capacity", "cppc", "max-frequency", "bogomips", "calibrated"])
+    }),
+    (&["daemon"], "speed", || {
+        words(&["auto", "cpu-capacity", "cppc", "max-frequency", "bogomips", "calibrated"])
+    }),
+    (&["sched"], "order", || words(&["fair", "ias"])),
+    (&["sched"], "gate", || words(&["always", "zone"])),
+    (&["sched"], "balance", || words(&["count", "capability"])),
+    (&["sched"], "parts", || Parts::names().map(CompletionCandidate::new).collect()),
+    (&["sched"], "ias_kick", || words(&["none", "idle", "busy"])),
+    (&["sched"], "zone", || words(&LEVELS)),
+    (&["zone", "get"], "knob", || Zone::names().map(CompletionCandidate::new).collect()),
+    (&["sais", "attach"], "device", devices),
+    (&["irq", "run"], "program", processes),
+    (&["irq", "plan"], "program", processes),
+];
+
+/// The levels of the gate's zone.
+const LEVELS: [&str; 5] = ["cold", "warm-low", "warm-mid", "warm-high", "hot"];
+
+/// The command line with these values.
+pub fn with_candidates(command: Command) -> Command {
+    let command = OPTIONS.iter().fold(command, |command, (path, option, candidates)| {
+        with_argument(command, path, option, &|argument| {
+            argument.add(ArgValueCandidates::new(*candidates))
+        })
+    });
+    ["run", "compare"].into_iter().fold(command, |command, name| {
+        with_argument(command, &[name], "command", &|argument| {
+            argument.add(ArgValueCompleter::new(commands_and_files))
+        })
+    })
+}
+
+fn with_argument(
+    command: Command,
+    path: &[&str],
+    option: &str,
+    change: &dyn Fn(clap::Arg) -> clap::Arg,
+) -> Command {
+    match path {
+        [] => command.mut_arg(option, change),
+        [first, rest @ ..] => {
+            command.mut_subcommand(first, |part| with_argument(part, rest, option, change))
+        }
+    }
+}
+
+fn words(words: &[&'static str]) -> Vec<CompletionCandidate> {
+    words.iter().map(CompletionCandidate::new).collect()
+}
+
+/// The processes of this user, for root all, each with its command.
+fn processes() -> Vec<CompletionCandidate> {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    let own_uid = unsafe { libc::geteuid() };
+    let all = procfs::process::all_processes().into_iter().flatten().flatten();
+    let candidate = |process: procfs::process::Process| {
+        let is_own = own_uid == 0 || process.uid().ok()? == own_uid;
+        // A kernel thread has no words.
+        let words = process.cmdline().ok().filter(|words| is_own && !words.is_empty())?;
+        let pid = process.pid().to_string();
+        Some(CompletionCandidate::new(pid).help(Some(words.join(" ").into())))
+    };
+    all.filter_map(candidate).collect()
+}
+
+/// The network devices of this namespace.
+fn devices() -> Vec<CompletionCandidate> {
+    let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    entries.map(|entry| CompletionCandidate::new(entry.file_name())).collect()
+}
+
+/// Commands of PATH that begin with this, and files and directories.
+fn commands_and_files(beginning: &OsStr) -> Vec<CompletionCandidate> {
+    let files = PathCompleter::any().complete(beginning);
+    let word = beginning.to_string_lossy();
+    if word.is_empty() || word.contains('/') {
+        return files;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let entries = std::env::split_paths(&path).filter_map(|folder| folder.read_dir().ok());
+    let mut commands: Vec<_> = entries
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&*word))
+        .filter(|entry| {
+            let file = std::fs::metadata(entry.path());
+            file.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+        })
+        .map(|entry| entry.file_name())
+        .collect();
+    commands.sort();
+    commands.dedup();
+    commands.into_iter().map(CompletionCandidate::new).chain(files).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+    use crate::cli::command;
+
+    /// What is offered for the last word.
+    fn offered(line: &str) -> Vec<String> {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let last = words.len() - 1;
+        let candidates =
+            clap_complete::engine::complete(&mut command(), words, last, None).unwrap();
+        candidates.iter().map(|one| one.get_value().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn names_that_only_the_machine_knows_are_offered() {
+        let own = std::process::id().to_string();
+        assert!(offered("evenkeel join ").contains(&own));
+        assert!(offered("evenkeel sais attach ").contains(&"lo".to_owned()));
+        assert!(offered("evenkeel run -- s").contains(&"sh".to_owned()));
+        assert_eq!(offered("evenkeel sched --gate "), ["always", "zone"]);
+        assert_eq!(
+            offered("evenkeel sched --balance=c"),
+            ["--balance=count", "--balance=capability"]
+        );
+        assert!(offered("evenkeel zone get ").contains(&"balance_level".to_owned()));
+    }
+
+    #[test]
+    fn each_word_that_is_offered_is_accepted() {
+        for (option, values) in [
+            ("--order", &["fair", "ias"][..]),
+            ("--gate", &["always", "zone"]),
+            ("--balance", &["count", "capability"]),
+            ("--ias-kick", &["none", "idle", "busy"]),
+            ("--zone", &LEVELS),
+        ] {
+            assert_eq!(offered(&format!("evenkeel sched {option} ")), values, "{option}");
+            for value in values {
+                command().try_get_matches_from(["evenkeel", "sched", option, value]).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn after_two_dashes_come_the_words_of_the_command_and_hidden_options_never() {
+        assert!(!offered("evenkeel run -- --").iter().any(|word| word == "--policy"));
+        let options = offered("evenkeel run --");
+        assert!(options.contains(&"--policy".to_owned()), "{options:?}");
+        assert!(!options.contains(&"--abort-at".to_owned()), "{options:?}");
+        assert!(!offered("evenkeel ").contains(&"supervise".to_owned()));
+    }
+}
