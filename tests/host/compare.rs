@@ -67,9 +67,14 @@ fn a_program_that_prints_something_else_under_a_contestant_is_told() {
     // The command of its parent: compare, or run.
     let script = "tr '\\0' '\\n' < /proc/$PPID/cmdline | sed -n 2p";
     let flags = ["--rounds", "2", "--contestants", "run"];
+    let page = host.path("comparison.html");
+    let flags = [&flags[..], &["--html", page.to_str().unwrap()]].concat();
     let (output, comparison) = compare(&host, &flags, script);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(names(&comparison), ["default", "run", "default again"]);
+    let page = std::fs::read_to_string(page).unwrap();
+    let sentence = comparison["sentence"].as_str().unwrap();
+    assert!(page.contains(sentence) && page.contains("it is not recommended"), "{page}");
     assert_eq!(comparison["rows"][0]["printed"], "same");
     assert_eq!(comparison["rows"][1]["printed"], "different");
     assert!(text(&output.stdout).contains("it is not recommended"), "{output:?}");

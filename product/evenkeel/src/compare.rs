@@ -9,20 +9,24 @@
 //! | `turns` | one run of the program |
 //! | `printed` | whether the program prints the same under all contestants |
 //! | `result` | the rows, the sentence for the user, JSON |
+//! | `page` | the same as a page for a browser |
 
 mod contestant;
+mod page;
 mod printed;
 mod result;
 mod runtime;
 mod turns;
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use evenkeel_trial::{Case, Plan, interrupt, run};
 
 use crate::cli::CompareArgs;
+use crate::report_file::ReportFile;
 use contestant::Contestant;
 use result::Comparison;
 use turns::{TIME, Turns};
@@ -35,6 +39,10 @@ use turns::{TIME, Turns};
 /// be written.
 pub fn main(args: &CompareArgs) -> Result<i32> {
     let contestants = chosen(&args.contestants)?;
+    let open = |option, path: &Option<PathBuf>| {
+        path.as_deref().map(|path| ReportFile::open(option, path)).transpose()
+    };
+    let (json, html) = (open("--json", &args.json)?, open("--html", &args.html)?);
     let plan = plan(args);
     let case = Case {
         program: args.command[0].to_string_lossy().into_owned(),
@@ -61,12 +69,14 @@ pub fn main(args: &CompareArgs) -> Result<i32> {
     }
     let result = Comparison::new(&args.command, record, &plan, &turns);
     let mut text = result.to_string();
-    if let Some(path) = &args.json {
-        let json = serde_json::to_vec_pretty(&result)?;
-        std::fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
-    }
     text.push('\n');
     std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    if let Some(file) = json {
+        file.write(&[&serde_json::to_vec_pretty(&result)?[..], b"\n"].concat())?;
+    }
+    if let Some(file) = html {
+        file.write(page::page(&result, &page::MachineNow::read()).as_bytes())?;
+    }
     Ok(interrupt::exit_code())
 }
 

@@ -11,6 +11,7 @@
 //! | `threads` | more OpenMP threads than CPUs: the environment of `run --threads` |
 //! | `exit` | what the exit codes mean |
 //! | `supervisor` | how the supervisor is started |
+//! | `report_file` | where `--json` and `--html` write |
 //! | `decision_text` | a decision as text |
 //! | `daemon_client`, `keel_client` | requests to the daemon and to the keel |
 //! | `mpi_job` | ranks of an MPI job share a balancer |
@@ -36,6 +37,7 @@ mod ias;
 mod irq;
 mod keel_client;
 mod mpi_job;
+mod report_file;
 mod rights;
 mod run;
 mod sais;

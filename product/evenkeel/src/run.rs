@@ -1,7 +1,5 @@
 //! `evenkeel run`: runs a command under the balancer, and ends as the command ends.
 
-mod report_file;
-
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -12,13 +10,13 @@ use evenkeel_host::{Launch, Options, Origin, SharesStatus, Summary, run};
 use evenkeel_journal::{failpoint, runtime_dir};
 use serde::Serialize;
 
-use self::report_file::ReportFile;
 use crate::balancing::{balancing_options, machine, speed_source};
 use crate::cli::RunArgs;
 use crate::config::Config;
 use crate::decision_text::describe;
 use crate::irq::beside::{self, Beside, InterruptsSummary};
 use crate::mpi_job::MpiJob;
+use crate::report_file::ReportFile;
 use crate::shares::{Prepared, prepare};
 use crate::{daemon_client, rights, supervisor, threads};
 
@@ -39,7 +37,7 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
     if let Some(why) = &no_moves {
         tracing::warn!("--move-noise has no effect: {why}");
     }
-    let report = args.json.as_deref().map(ReportFile::open).transpose()?;
+    let report = args.json.as_deref().map(|path| ReportFile::open("--json", path)).transpose()?;
     failpoint::arm(args.faults.abort_at);
     let dir = runtime_dir().inspect_err(|why| tracing::warn!("{why}")).ok();
     let (shares, no_shares) =

@@ -20,9 +20,12 @@ pub struct CompareArgs {
     /// End a run that takes longer than this.
     #[arg(long, value_name = "TIME", default_value = "10m")]
     pub run_limit: humantime::Duration,
-    /// Write the result as JSON to this file.
+    /// Write the result as JSON to this file, - for standard output.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write the result as a page for a browser, which needs no network, to this file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// The command and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,

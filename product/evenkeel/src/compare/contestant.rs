@@ -96,8 +96,7 @@ impl Contestant {
 
     /// The command line for the user.
     pub fn line(&self, words: &[OsString]) -> String {
-        let words: Vec<_> = words.iter().map(|word| quoted(&word.to_string_lossy())).collect();
-        let words = words.join(" ");
+        let words = in_a_shell(words.iter().map(|word| word.to_string_lossy()));
         match self.how {
             How::Kernel => words,
             How::Pinned => {
@@ -131,6 +130,11 @@ impl Contestant {
             _ => None,
         }
     }
+}
+
+/// Words as they are typed in a shell.
+pub fn in_a_shell(words: impl Iterator<Item = impl AsRef<str>>) -> String {
+    words.map(|word| quoted(word.as_ref())).collect::<Vec<_>>().join(" ")
 }
 
 /// A word as a shell takes it.

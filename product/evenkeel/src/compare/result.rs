@@ -12,6 +12,10 @@ use super::contestant::Contestant;
 use super::printed::Agreement;
 use super::turns::{MOVES, TIME, Turns, time};
 
+/// The titles of [`Row::cells`].
+pub const COLUMNS: [&str; 7] =
+    ["contestant", "median", "vs default", "verdict", "moves", "prints", "runs"];
+
 /// A comparison of one program.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
@@ -99,6 +103,39 @@ impl Comparison {
     }
 }
 
+impl Comparison {
+    /// What must be said about the table, a line each.
+    pub fn notes(&self) -> Vec<String> {
+        let named = self.rows.iter().filter(|row| !row.is_again);
+        let mut notes: Vec<_> =
+            named.map(|row| format!("{}: {}", row.contestant, row.what)).collect();
+        if let Some([lo, hi]) =
+            self.rows.iter().find(|row| row.is_again).and_then(|row| row.ratio_ci95)
+        {
+            let pct = 100.0 * (1.0 - lo).max(hi - 1.0).max(0.0);
+            notes.push(format!(
+                "default again: the same once more; it differed by {pct:.1} % at most"
+            ));
+        }
+        for row in &self.rows {
+            if let Some(why) = &row.left_out {
+                notes.push(format!("{} is left out: {why}", row.contestant));
+            }
+            if row.printed == Some(Agreement::Different) {
+                notes.push(format!(
+                    "{}: the program printed something else than under the kernel alone; it is not \
+                     recommended",
+                    row.contestant
+                ));
+            }
+        }
+        if self.is_partial {
+            notes.push("Ended early: the table has what was measured until then.".to_owned());
+        }
+        notes
+    }
+}
+
 impl Row {
     fn of(line: &Line, what: &'static str) -> Self {
         let seconds = line.estimate(TIME);
@@ -147,15 +184,7 @@ fn nothing_is_better(rows: &[Row]) -> String {
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header([
-            "contestant",
-            "median",
-            "vs default",
-            "verdict",
-            "moves",
-            "prints",
-            "runs",
-        ]);
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(COLUMNS);
         table.add_rows(self.rows.iter().map(Row::cells));
         for column in [1, 2, 4, 6] {
             if let Some(column) = table.column_mut(column) {
@@ -163,37 +192,15 @@ impl fmt::Display for Comparison {
             }
         }
         writeln!(f, "{table}")?;
-        for row in self.rows.iter().filter(|row| !row.is_again) {
-            writeln!(f, "{}: {}", row.contestant, row.what)?;
-        }
-        if let Some([lo, hi]) =
-            self.rows.iter().find(|row| row.is_again).and_then(|row| row.ratio_ci95)
-        {
-            let pct = 100.0 * (1.0 - lo).max(hi - 1.0).max(0.0);
-            writeln!(f, "default again: the same once more; it differed by {pct:.1} % at most")?;
-        }
-        for row in &self.rows {
-            if let Some(why) = &row.left_out {
-                writeln!(f, "{} is left out: {why}", row.contestant)?;
-            }
-            if row.printed == Some(Agreement::Different) {
-                writeln!(
-                    f,
-                    "{}: the program printed something else than under the kernel alone; it is not \
-                     recommended",
-                    row.contestant
-                )?;
-            }
-        }
-        if self.is_partial {
-            writeln!(f, "Ended early: the table has what was measured until then.")?;
-        }
+        self.notes().iter().try_for_each(|note| writeln!(f, "{note}"))?;
         write!(f, "\n{}\nUse: {}", self.sentence, self.recommended)
     }
 }
 
 impl Row {
-    fn cells(&self) -> [String; 7] {
+    /// As they stand in the table: contestant, median, against the kernel alone, verdict, moves, whether
+    /// it prints the same, runs.
+    pub fn cells(&self) -> [String; 7] {
         let dash = || "-".to_owned();
         let verdict = match self.verdict {
             _ if self.left_out.is_some() => "left out".to_owned(),
@@ -217,10 +224,10 @@ impl Row {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    fn row(contestant: &str, ratio: f64, verdict: Verdict) -> Row {
+    pub fn row(contestant: &str, ratio: f64, verdict: Verdict) -> Row {
         Row {
             contestant: contestant.to_owned(),
             what: "",

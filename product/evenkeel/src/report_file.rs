@@ -1,5 +1,6 @@
-//! Where `run --json` writes. It is opened before the command starts, so that no result is lost because
-//! of a wrong path, and written when the command has ended. The command does not inherit it.
+//! Where `run --json`, `compare --json` and `compare --html` write. It is opened before the command starts,
+//! so that no result is lost because of a wrong path, and written when the command has ended. The command
+//! does not inherit it.
 
 use std::fs::{File, OpenOptions, remove_file};
 use std::io::{self, Write};
@@ -10,6 +11,8 @@ use anyhow::{Context, Result};
 
 /// A place for one report. A file that this made and that got no report is removed.
 pub struct ReportFile {
+    /// The option and the path, for errors.
+    name: String,
     path: PathBuf,
     file: File,
     /// Whether the file exists only because of this.
@@ -24,7 +27,8 @@ impl ReportFile {
     ///
     /// # Errors
     /// The file cannot be written; the text names option, file, reason and remedy.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(option: &str, path: &Path) -> Result<Self> {
+        let name = format!("{option} {}", path.display());
         let is_standard_output = path == Path::new("-") || path == Path::new("/dev/stdout");
         let opened = if is_standard_output {
             let duplicate = io::stdout().as_fd().try_clone_to_owned();
@@ -34,13 +38,12 @@ impl ReportFile {
         };
         let (file, is_new) = opened.with_context(|| {
             format!(
-                "--json {}: the command was not started; give a file in a directory that exists and \
-                 that this user may write to, or - for standard output",
-                path.display()
+                "{name}: the command was not started; give a file in a directory that exists and that \
+                 this user may write to, or - for standard output"
             )
         })?;
         let replaces = !is_standard_output && file.metadata().is_ok_and(|file| file.is_file());
-        Ok(Self { path: path.to_owned(), file, is_new, replaces })
+        Ok(Self { name, path: path.to_owned(), file, is_new, replaces })
     }
 
     /// Writes the report.
@@ -55,7 +58,7 @@ impl ReportFile {
             }
             self.file.write_all(report)
         };
-        write().with_context(|| format!("--json {}", self.path.display()))
+        write().with_context(|| self.name.clone())
     }
 }
 
@@ -86,21 +89,21 @@ mod tests {
     fn a_report_replaces_an_older_one_and_no_report_leaves_no_new_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("report");
-        drop(ReportFile::open(&path).unwrap());
+        drop(ReportFile::open("--json", &path).unwrap());
         assert!(!path.exists());
-        ReportFile::open(&path).unwrap().write(b"a long first one").unwrap();
-        drop(ReportFile::open(&path).unwrap());
+        ReportFile::open("--json", &path).unwrap().write(b"a long first one").unwrap();
+        drop(ReportFile::open("--json", &path).unwrap());
         assert_eq!(std::fs::read(&path).unwrap(), b"a long first one");
-        ReportFile::open(&path).unwrap().write(b"second").unwrap();
+        ReportFile::open("--json", &path).unwrap().write(b"second").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"second");
     }
 
     #[test]
     fn what_cannot_be_written_is_refused_with_option_file_and_remedy() {
         for path in ["/no/such/directory/file", "/"] {
-            let said = format!("{:#}", ReportFile::open(Path::new(path)).err().unwrap());
+            let said = format!("{:#}", ReportFile::open("--html", Path::new(path)).err().unwrap());
             assert!(
-                said.starts_with(&format!("--json {path}: the command was not started")),
+                said.starts_with(&format!("--html {path}: the command was not started")),
                 "{said}"
             );
             assert!(said.contains("- for standard output"), "{said}");
