@@ -160,7 +160,7 @@ fn withhold(plan: &mut Plan, reason: Reason, is_meant: impl Fn(&Move) -> bool) {
 
 fn withdrawn(sequence: &Sequence, factor: f64) -> Reason {
     Reason::Withdrawn {
-        pace_per_mille: (sequence.mean().exp() * factor * 1000.0).round() as u64,
+        pace_per_mille: (libm::exp(sequence.mean()) * factor * 1000.0).round() as u64,
         windows: sequence.samples(),
     }
 }

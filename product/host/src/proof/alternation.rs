@@ -199,7 +199,7 @@ impl Alternation {
             (self.sequence, self.recent) = (Sequence::default(), Sequence::default());
             self.pace = Some(pace);
         }
-        let sample = ratio.ln();
+        let sample = libm::log(ratio);
         self.sequence.add(sample);
         self.recent.add(sample);
     }

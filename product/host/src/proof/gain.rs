@@ -68,7 +68,9 @@ impl Gain {
                 Stage::Trial => Proven::Measuring,
                 // The tasks that were measured have ended.
                 Stage::Idle
-                    if sequence.interval().is_some_and(|(low, _)| low + factor.ln() > 0.0) =>
+                    if sequence
+                        .interval()
+                        .is_some_and(|(low, _)| low + libm::log(factor) > 0.0) =>
                 {
                     Proven::Gains
                 }
@@ -79,9 +81,10 @@ impl Gain {
         if sequence.samples() > 0 {
             gain.windows = sequence.samples();
             gain.by = by;
-            gain.ratio = Some(sequence.mean().exp() * factor);
+            gain.ratio = Some(libm::exp(sequence.mean()) * factor);
             if let Some((low, high)) = sequence.interval() {
-                (gain.low, gain.high) = (Some(low.exp() * factor), Some(high.exp() * factor));
+                (gain.low, gain.high) =
+                    (Some(libm::exp(low) * factor), Some(libm::exp(high) * factor));
             }
         }
         gain

@@ -162,7 +162,7 @@ impl LoopsProof {
     fn withdrawn(&self) -> Reason {
         let sequence = &self.windows.sequence;
         Reason::SharesWithdrawn {
-            pace_per_mille: (sequence.mean().exp() * 1000.0).round() as u64,
+            pace_per_mille: (libm::exp(sequence.mean()) * 1000.0).round() as u64,
             windows: sequence.samples(),
         }
     }

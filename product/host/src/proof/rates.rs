@@ -210,14 +210,14 @@ impl Rates {
             None => (window.mean_work(), self.stretch.slowest_cpu()),
         };
         let rate_ns = cpu.and_then(|cpu| window.rate_ns.get(&cpu)).copied().unwrap_or(0);
-        let sample = (work / rate_ns.max(1) as f64).ln();
+        let sample = libm::log(work / rate_ns.max(1) as f64);
         self.sequence.add(sample);
         self.recent.add(sample);
         self.decide(now_ns, snapshot);
     }
 
     fn decide(&mut self, now_ns: u64, snapshot: &Snapshot) {
-        let even = self.evenness().max(f64::MIN_POSITIVE).ln();
+        let even = libm::log(self.evenness().max(f64::MIN_POSITIVE));
         let of =
             |sequence: &Sequence| sequence.interval().map(|(low, high)| (low + even, high + even));
         if self.progress.stage == Stage::Trial {
