@@ -297,11 +297,15 @@ fn figures_for_users_are_those_of_roots_own_accounting() {
 
 /// `evenkeel run` of a user with a runtime directory of its own; the daemon's is root's.
 fn run_of(host: &Host, uid: u32, flags: &[&str], program: &[&str]) -> Command {
+    evenkeel_of(host, uid, &[&["run"], flags, &["--"], program].concat())
+}
+
+/// `evenkeel` of such a user.
+fn evenkeel_of(host: &Host, uid: u32, words: &[&str]) -> Command {
     let own = host.path("own");
     std::fs::create_dir_all(&own).unwrap();
     std::os::unix::fs::chown(&own, Some(uid), Some(uid)).unwrap();
-    let words = [&[EVENKEEL, "run"], flags, &["--"], program].concat();
-    let mut command = by_user(host, uid, &words);
+    let mut command = by_user(host, uid, &[&[EVENKEEL], words].concat());
     command.env("XDG_RUNTIME_DIR", own);
     command
 }
@@ -320,6 +324,24 @@ fn has_intervals(host: &Host, accounting: &str) -> bool {
 
 fn summary(host: &Host) -> Value {
     serde_json::from_slice(&std::fs::read(host.path("own/summary")).unwrap()).unwrap()
+}
+
+#[test]
+fn doctor_without_privileges_finds_the_daemons_figures() {
+    let test = "doctor_without_privileges_finds_the_daemons_figures";
+    if !needs_root(test) || two_cpus(test).is_none() {
+        return;
+    }
+    let host = Host::new();
+    let Some(daemon) = daemon(test, &host) else { return };
+    let words = ["doctor", "--json", "--watch", "100ms"];
+    let report = |host: &Host| {
+        let run = output(&mut evenkeel_of(host, NOBODY, &words));
+        serde_json::from_slice::<Value>(&run.stdout).unwrap_or_else(|why| panic!("{why}: {run:?}"))
+    };
+    assert_eq!(report(&host)["accounting"], "daemon");
+    daemon.end();
+    assert_eq!(report(&host)["accounting"], "procfs");
 }
 
 #[test]

@@ -191,6 +191,11 @@ fn two_runs_do_not_disturb_each_other() {
         assert!(said.contains(&format!("(pid {},", second.pid)), "{said}");
         assert!(!said.contains(&format!("(pid {},", first.pid)), "{said}");
     }
+    let run = output(&mut host.evenkeel(["explain", "--last", "1", "--json"]));
+    let runs: Vec<Value> = serde_json::from_slice(&run.stdout).unwrap();
+    for run in runs {
+        assert_eq!(run["decisions"].as_array().unwrap().len(), 1, "{run}");
+    }
     // `undo` does not touch runs that are alive.
     let report = host.undo();
     assert_eq!(report["live"].as_array().unwrap().len(), 2, "{report}");
@@ -205,6 +210,29 @@ fn two_runs_do_not_disturb_each_other() {
     assert_eq!(host.pins_of(first.threads[0]), 0);
     assert!(second.end().success());
     assert!(host.status().is_empty() && host.records().is_empty() && host.journals().is_empty());
+}
+
+#[test]
+fn a_bug_report_says_what_runs_and_names_nobody() {
+    let host = Host::new();
+    let worker = Worker::start(&host, &[&["-q", "--dry-run"], &EAGER[..]].concat());
+    wait_for("its record", || host.status().len() == 1);
+    let run = output(&mut host.evenkeel(["bugreport"]));
+    assert!(run.status.success(), "{run:?}");
+    let said = text(&run.stdout);
+    for part in ["## Versions", "## evenkeel doctor", "A program: figures", "dry run true"] {
+        assert!(said.contains(part), "{part} is not in: {said}");
+    }
+    let files = said.find("## Files").unwrap();
+    let record = &host.status()[0];
+    for word in record["command"].as_array().unwrap() {
+        let word = word.as_str().unwrap();
+        assert!(word.len() < 8 || !said[..files].contains(word), "{word} is in: {said}");
+    }
+    let file = host.path("report.md");
+    assert!(output(&mut host.evenkeel(["bugreport", file.to_str().unwrap()])).status.success());
+    assert!(std::fs::read_to_string(file).unwrap().contains("## Versions"));
+    worker.end();
 }
 
 #[test]

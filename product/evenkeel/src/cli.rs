@@ -78,17 +78,19 @@ pub enum Command {
     Status(JsonArgs),
     /// Explain the last decisions.
     Explain(ExplainArgs),
-    /// Watch CPUs, programs, decisions, interrupts; load and change nothing.
+    /// Watch CPUs, programs, decisions and interrupts; change nothing.
     Top(TopArgs),
     /// Undo what a killed evenkeel left.
     Undo(UndoArgs),
     /// Check the configuration files, and show which values come from them.
     Config(ConfigArgs),
+    /// Print what a maintainer asks for first, without names.
+    Bugreport(BugreportArgs),
     /// Schedule the whole machine by the keel, in sched_ext.
     Sched(SchedArgs),
     /// Set which threads run in a row, and which CPUs follow (paper 003).
     Ias(IasArgs),
-    /// Show and set the knobs of the keel's gate, and its shield (paper 004).
+    /// Show and set the knobs of the keel's gate, and its shield.
     Zone(ZoneArgs),
     /// Steer packets to the core of the program that waits (paper 001).
     Sais(SaisArgs),
@@ -397,6 +399,14 @@ pub struct UndoArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// `evenkeel bugreport`.
+#[derive(Debug, Args)]
+pub struct BugreportArgs {
+    /// Write it to this file instead of standard output.
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
 }
 
 /// `evenkeel generate`.

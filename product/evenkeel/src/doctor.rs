@@ -12,6 +12,7 @@ use evenkeel_host::doctor::{Asymmetry, Check, CpuNow, Report, Request, State, ex
 use evenkeel_machine::CAPABILITY_SCALE;
 
 use crate::cli::DoctorArgs;
+use crate::daemon_client;
 
 /// Width of the text in columns.
 const WIDTH: u16 = 80;
@@ -27,7 +28,7 @@ const WORST_CPUS: usize = 8;
 /// Standard output cannot be written to.
 pub fn main(args: DoctorArgs) -> Result<i32> {
     let watch = Duration::from_nanos(args.watch.ns);
-    let report = examine(&Request { watch, calibrate: args.calibrate });
+    let report = examine(&request(watch, args.calibrate));
     let text =
         if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { render(&report) };
     match std::io::stdout().lock().write_all(text.as_bytes()) {
@@ -36,6 +37,15 @@ pub fn main(args: DoctorArgs) -> Result<i32> {
         _ => {}
     }
     Ok(i32::from(!report.can_balance))
+}
+
+/// The text of a report, after watching the CPUs for this long.
+pub fn text(watch: Duration) -> String {
+    render(&examine(&request(watch, false)))
+}
+
+fn request(watch: Duration, calibrate: bool) -> Request {
+    Request { watch, calibrate, daemons: daemon_client::sockets() }
 }
 
 fn render(report: &Report) -> String {

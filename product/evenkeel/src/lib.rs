@@ -22,6 +22,7 @@
 //! | all others | the command of that name |
 
 mod balancing;
+mod bugreport;
 pub mod cli;
 mod compare;
 pub mod config;
@@ -116,6 +117,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
             | Command::Top(_)
             | Command::Undo(_)
             | Command::Config(_)
+            | Command::Bugreport(_)
             | Command::Join(_)
             | Command::Leave(_)
             | Command::Zone(_)
@@ -131,7 +133,11 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
     // since it may be a pipe.
     let reads_it = matches!(
         cli.command,
-        Command::Run(_) | Command::Daemon(_) | Command::Sched(_) | Command::Config(_)
+        Command::Run(_)
+            | Command::Daemon(_)
+            | Command::Sched(_)
+            | Command::Config(_)
+            | Command::Bugreport(_)
     );
     if let Some(path) = cli.config.as_deref().filter(|_| !reads_it) {
         config::load(Some(path))?;
@@ -154,6 +160,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
         Command::Top(args) => top::main(&args),
         Command::Undo(args) => undo::main(&args),
         Command::Config(args) => config::report::main(&args.command, cli.config.as_deref()),
+        Command::Bugreport(args) => bugreport::main(&args, cli.config.as_deref()),
         Command::Generate(args) => generate::main(cli::command(), &args),
         Command::Doctor(args) => doctor::main(args),
         Command::Sched(args) => sched::main(&args, &config::load(cli.config.as_deref())?),

@@ -1,6 +1,6 @@
-//! Where `run --json`, `compare --json` and `compare --html` write. It is opened before the command starts,
-//! so that no result is lost because of a wrong path, and written when the command has ended. The command
-//! does not inherit it.
+//! Where `run --json`, `compare --json` and `compare --html` write. It is opened before the command
+//! starts, so that no result is lost because of a wrong path, and written when the command has ended.
+//! The command does not inherit it.
 
 use std::fs::{File, OpenOptions, remove_file};
 use std::io::{self, Write};
@@ -38,7 +38,7 @@ impl ReportFile {
         };
         let (file, is_new) = opened.with_context(|| {
             format!(
-                "{name}: the command was not started; give a file in a directory that exists and that \
+                "{name}: nothing was started; give a file in a directory that exists and that \
                  this user may write to, or - for standard output"
             )
         })?;
@@ -102,10 +102,7 @@ mod tests {
     fn what_cannot_be_written_is_refused_with_option_file_and_remedy() {
         for path in ["/no/such/directory/file", "/"] {
             let said = format!("{:#}", ReportFile::open("--html", Path::new(path)).err().unwrap());
-            assert!(
-                said.starts_with(&format!("--html {path}: the command was not started")),
-                "{said}"
-            );
+            assert!(said.starts_with(&format!("--html {path}: nothing was started")), "{said}");
             assert!(said.contains("- for standard output"), "{said}");
         }
     }

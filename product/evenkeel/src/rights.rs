@@ -61,7 +61,7 @@ fn of(command: &Command) -> Option<CapabilitySet> {
         | Command::Bench(_)
         | Command::Repro(_) => CapabilitySet::empty(),
         // It tries what `run` does.
-        Command::Doctor(_) => OTHERS.union(PROGRAMS).union(PLACING),
+        Command::Doctor(_) | Command::Bugreport(_) => OTHERS.union(PROGRAMS).union(PLACING),
         // They read or write where their user says.
         Command::Config(_) | Command::Generate(_) => CapabilitySet::DAC_OVERRIDE,
         Command::Run(_) | Command::Compare(_) => return None,

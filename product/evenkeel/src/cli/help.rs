@@ -9,14 +9,14 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("What happens, and why", &["doctor", "status", "top", "explain", "undo", "config"]),
     ("The whole machine", &["sched", "ias", "zone"]),
     ("Interrupts and packets", &["irq", "sais"]),
-    ("Help", &["help"]),
+    ("Help", &["help", "bugreport"]),
 ];
 
 /// An example: what it does, and the command line.
 pub type Example = (&'static str, &'static str);
 
 /// Examples by command; "evenkeel" is the help of all.
-const EXAMPLES: [(&str, &[Example]); 16] = [
+const EXAMPLES: [(&str, &[Example]); 17] = [
     (
         "evenkeel",
         &[
@@ -66,6 +66,10 @@ const EXAMPLES: [(&str, &[Example]); 16] = [
             ("A process and what it starts:", "evenkeel join 1234"),
             ("All of a cgroup:", "evenkeel join --cgroup /user.slice/job"),
         ],
+    ),
+    (
+        "evenkeel-bugreport",
+        &[("Write down how this machine is, to send it in:", "evenkeel bugreport report.md")],
     ),
     ("evenkeel-leave", &[("Leave a program to the kernel again:", "evenkeel leave 1234")]),
     (
@@ -146,7 +150,7 @@ fn group(command: &Command, title: &str, names: &[&str]) -> String {
             "help" => "Print this, or the help of a command".to_owned(),
             _ => command.find_subcommand(name)?.get_about()?.to_string(),
         };
-        Some(format!("  {name:<9}{about}\n"))
+        Some(format!("  {name:<11}{about}\n"))
     };
     format!("\n{title}:\n{}", names.iter().filter_map(line).collect::<String>())
 }

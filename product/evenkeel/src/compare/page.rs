@@ -1,5 +1,5 @@
-//! A comparison as a page for a browser: one file that needs no network, light or dark as the browser is.
-//! It shows each contestant's gain with its interval, the table, the machine, and the command to repeat.
+//! A comparison as a page for a browser: one file that needs no network, light or dark as the browser
+//! is. It shows each contestant's gain with its interval, the table, the machine, and the command to repeat.
 
 use std::fs;
 
@@ -43,6 +43,11 @@ svg .kernel { stroke: var(--faint); stroke-dasharray: 4 3 }
 svg .interval { stroke: var(--of); stroke-width: 3 }
 svg circle { fill: var(--of) }
 ";
+
+const LEGEND: &str = "\
+A dot is the median of the runs, paired by round; its line is the 95 % interval, with fewer than six \
+runs the range. \"default again\" is the kernel against itself: what the table cannot tell from it, the \
+table cannot resolve.";
 
 /// The machine that was compared on.
 #[derive(Debug, Default)]
@@ -89,13 +94,13 @@ pub fn page(result: &Comparison, machine: &MachineNow) -> String {
                 pre { (result.recommended) }
                 h2 { "How many times as fast as the kernel alone" }
                 (picture(&result.rows))
-                p { "A dot is the median of the runs, paired by round; its line is the 95 % interval, with \
-                     fewer than six runs the range. \"default again\" is the kernel against itself: what the \
-                     table cannot tell from it, the table cannot resolve." }
+                p { (LEGEND) }
                 h2 { "Figures" }
                 div.wide { table {
                     thead { tr { @for title in COLUMNS { th { (title) } } } }
-                    tbody { @for row in &result.rows { tr { @for cell in row.cells() { td { (cell) } } } } }
+                    tbody { @for row in &result.rows {
+                        tr { @for cell in row.cells() { td { (cell) } } }
+                    } }
                 } }
                 ul { @for note in result.notes() { li { (note) } } }
                 h2 { "Machine" }
@@ -121,7 +126,9 @@ fn picture(rows: &[Row]) -> Markup {
             aria-label="The gain of each contestant with its interval" {
             @for tick in scale.ticks() {
                 line x1=(scale.x(tick)) x2=(scale.x(tick)) y1=(MARGIN) y2=(bottom) {}
-                text.faint x=(scale.x(tick)) y=(bottom + 20.0) text-anchor="middle" { (format!("{tick:.2}x")) }
+                text.faint x=(scale.x(tick)) y=(bottom + 20.0) text-anchor="middle" {
+                    (format!("{tick:.2}x"))
+                }
             }
             line.kernel x1=(scale.x(1.0)) x2=(scale.x(1.0)) y1=(MARGIN - 10.0) y2=(bottom) {}
             text.faint x=(scale.x(1.0)) y=(MARGIN - 14.0) text-anchor="middle" { "the kernel alone" }

@@ -45,10 +45,18 @@ pub fn main(command: &ConfigCommand, asked_for: Option<&Path>) -> Result<i32> {
     match command {
         ConfigCommand::Check(args) => check(&args.files, asked_for),
         ConfigCommand::Show => {
-            print!("{}", show(&sources(&[], asked_for)?)?);
+            print!("{}", shown(asked_for)?);
             Ok(0)
         }
     }
+}
+
+/// What `evenkeel config show` prints.
+///
+/// # Errors
+/// A file that was named does not exist, or a file is wrong.
+pub fn shown(asked_for: Option<&Path>) -> Result<String> {
+    show(&sources(&[], asked_for)?)
 }
 
 /// The files to look at, the nearest one last: those that are named here, or that of `--config`, or the

@@ -128,12 +128,18 @@ impl CpuWatch {
 }
 
 impl Watched {
-    /// Watches the CPUs in `usable` for this long.
+    /// Watches the CPUs in `usable` for this long. `daemons` are the sockets of those that may have exact
+    /// figures where this process has none.
     ///
     /// # Errors
     /// Not even /proc can be read; the reason.
-    pub fn new(machine: &Machine, usable: &CpuSet, watch: Duration) -> Result<Self, String> {
-        let mut cpus = CpuWatch::start(machine, usable, &[])?;
+    pub fn new(
+        machine: &Machine,
+        usable: &CpuSet,
+        watch: Duration,
+        daemons: &[PathBuf],
+    ) -> Result<Self, String> {
+        let mut cpus = CpuWatch::start(machine, usable, daemons)?;
         std::thread::sleep(SETTLE);
         cpus.look()?;
         std::thread::sleep(watch);
@@ -159,10 +165,10 @@ impl Watched {
         Some(Self { accounting, why_not_exact, cpus, runnable })
     }
 
-    /// Whether exact accounting was used, or why not.
-    pub fn exact(&self) -> Result<(), String> {
+    /// The exact accounting that was used, or why none was.
+    pub fn exact(&self) -> Result<Accounting, String> {
         match self.accounting {
-            Accounting::Cbinfo | Accounting::Daemon => Ok(()),
+            Accounting::Cbinfo | Accounting::Daemon => Ok(self.accounting),
             Accounting::Procfs | Accounting::None => {
                 Err(self.why_not_exact.clone().unwrap_or_default())
             }

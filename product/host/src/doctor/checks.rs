@@ -5,6 +5,7 @@ use evenkeel_machine::{CAPABILITY_SCALE, CpuSet, Machine, SpeedOrigin};
 
 use super::check::{Check, CheckName, count};
 use super::facts::Facts;
+use crate::Accounting;
 
 /// The oldest kernel that evenkeel is tested on: major and minor.
 const OLDEST_TESTED: (u32, u32) = (6, 1);
@@ -91,7 +92,10 @@ fn btf(facts: &Facts) -> Check {
 
 fn bpf(facts: &Facts) -> Check {
     match (&facts.process.bpf, &facts.exact) {
-        (_, Some(Ok(()))) => Check::ok(CheckName::Bpf, "exact accounting works (it was started)"),
+        (_, Some(Ok(Accounting::Daemon))) => {
+            Check::ok(CheckName::Bpf, "exact figures come from the daemon")
+        }
+        (_, Some(Ok(_))) => Check::ok(CheckName::Bpf, "exact accounting works (it was started)"),
         // The check BTF tells the rest.
         (Err(Unsupported::NoBtf), _) => {
             Check::missing(CheckName::Bpf, "needs BTF").means("no exact accounting")

@@ -4,6 +4,7 @@ use evenkeel_machine::{CpuSet, Machine};
 
 use super::process::Process;
 use super::system::System;
+use crate::Accounting;
 
 /// What the keel's name begins with, where the kernel reports the loaded scheduler.
 const KEEL: &str = "evenkeel";
@@ -17,8 +18,8 @@ pub struct Facts {
     pub process: Process,
     /// The machine, or why it cannot be read.
     pub machine: Result<Machine, String>,
-    /// Whether exact accounting could be started, or why not; `None`: not tried.
-    pub exact: Option<Result<(), String>>,
+    /// The exact accounting that could be started, or why none; `None`: not tried.
+    pub exact: Option<Result<Accounting, String>>,
 }
 
 impl Facts {

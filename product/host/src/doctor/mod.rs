@@ -26,7 +26,7 @@ mod system;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_machine::{CpuSet, Machine, SpeedSource};
@@ -45,12 +45,14 @@ use crate::observe::Accounting;
 pub const FORMAT: u32 = 1;
 
 /// What to examine.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Request {
     /// How long to watch the CPUs.
     pub watch: Duration,
     /// Measure the speed of each CPU first (about 20 ms each).
     pub calibrate: bool,
+    /// The sockets of daemons that may have exact figures where this process has none.
+    pub daemons: Vec<PathBuf>,
 }
 
 /// The result of `evenkeel doctor`. Its JSON form is stable within one [`FORMAT`].
@@ -89,7 +91,7 @@ pub fn examine(request: &Request) -> Report {
     let watched = match &facts.machine {
         Err(why) => Err(format!("the CPUs cannot be read: {why}")),
         Ok(_) if usable.len() < 2 => Err("with one CPU there is nothing to compare".to_owned()),
-        Ok(machine) => Watched::new(machine, &usable, request.watch),
+        Ok(machine) => Watched::new(machine, &usable, request.watch, &request.daemons),
     };
     facts.exact = watched.as_ref().ok().map(Watched::exact);
     let accounting = match &watched {

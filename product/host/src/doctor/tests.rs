@@ -74,7 +74,7 @@ fn facts(root: &Root) -> Facts {
             journals: Journals::default(),
         },
         machine: Ok(small("0-1=1")),
-        exact: Some(Ok(())),
+        exact: Some(Ok(Accounting::Cbinfo)),
     }
 }
 
@@ -488,7 +488,11 @@ fn competitors_are_reported() {
 
 #[test]
 fn this_machine_is_examined_and_its_report_survives_json() {
-    let report = examine(&Request { watch: Duration::from_millis(50), calibrate: false });
+    let report = examine(&Request {
+        watch: Duration::from_millis(50),
+        calibrate: false,
+        daemons: Vec::new(),
+    });
     is_well_formed(&report.checks);
     assert_eq!(report.asymmetry.is_none(), report.not_watched.is_some());
     let text = serde_json::to_string(&report).unwrap();
