@@ -40,7 +40,7 @@ COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name)
 	fuzz demo-vm build build-all setup vm-setup lint \
 	bench bench-programs bench-keel bench-balance bench-ias bench-zone bench-free bench-sim \
 	bench-refill bench-sais \
-	results-index release check-release install uninstall
+	results-index release check-release install uninstall deb deb-test
 
 ## make help           list the targets
 help:
@@ -146,9 +146,9 @@ vm-irqbalance: vm-setup build
 	CLANG=$$(scripts/clang) \
 		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::irqbalance
 
-## make nightly        what takes longer than CI may: the units in a guest with systemd, adversaries, and
-##                     irqbalance
-nightly: vm-units vm-adversaries vm-irqbalance
+## make nightly        what takes longer than CI may: the units in a guest with systemd, adversaries,
+##                     irqbalance, and the packages installed and used
+nightly: vm-units vm-adversaries vm-irqbalance deb-test
 
 ## make vm-mutate      take out each guard of the keel in turn: which test notices? (ten minutes)
 vm-mutate: vm-setup build
@@ -319,3 +319,15 @@ uninstall:
 	rm -f $(INSTALLED)/share/man/man1/evenkeel.1 $(INSTALLED)/share/man/man1/evenkeel-*.1
 	rm -f $(patsubst %,$(INSTALLED)/share/man/man1/%.1,$(NAMES))
 	rm -f $(addprefix $(INSTALLED)/share/,$(COMPLETIONS))
+
+## make deb            Debian's source and binary packages, from the release, in target/deb
+deb: release
+	@scripts/setup deb
+	@scripts/deb
+
+## make deb-test       install, use and purge the packages in clean Debian systems (root)
+# The suites have tests of their names.
+deb-test: deb
+	@$(AS_ROOT) scripts/debian-system bookworm trixie
+	EVENKEEL_PACKAGES=$(CURDIR)/target/deb CLANG=$$(scripts/clang) cargo test -p evenkeel-tests --locked \
+		--test packages $(TEST_RUNNER) -- --ignored --nocapture --test-threads=1

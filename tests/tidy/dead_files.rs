@@ -28,6 +28,7 @@ const KNOWN: &[&str] = &[
 
 /// Folders, all files of which are read, and what reads them.
 const READ_WHOLE: &[(&str, &str)] = &[
+    ("packaging/deb/", "scripts/deb"),
     ("tests/vm/mutations/", "scripts/mutate-keel"),
     ("tests/fixtures/fuzz/", "tests/fuzz/target.rs"),
 ];
