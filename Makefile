@@ -40,7 +40,7 @@ COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name)
 	fuzz demo-vm build build-all setup vm-setup lint \
 	bench bench-programs bench-keel bench-balance bench-ias bench-zone bench-free bench-sim \
 	bench-refill bench-sais \
-	results-index release check-release install uninstall deb deb-test
+	results-index release check-release install uninstall deb deb-test dist image image-test
 
 ## make help           list the targets
 help:
@@ -147,8 +147,8 @@ vm-irqbalance: vm-setup build
 		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::irqbalance
 
 ## make nightly        what takes longer than CI may: the units in a guest with systemd, adversaries,
-##                     irqbalance, and the packages installed and used
-nightly: vm-units vm-adversaries vm-irqbalance deb-test
+##                     irqbalance, the packages and the image installed and used
+nightly: vm-units vm-adversaries vm-irqbalance deb-test image-test
 
 ## make vm-mutate      take out each guard of the keel in turn: which test notices? (ten minutes)
 vm-mutate: vm-setup build
@@ -331,3 +331,19 @@ deb-test: deb
 	@$(AS_ROOT) scripts/debian-system bookworm trixie
 	EVENKEEL_PACKAGES=$(CURDIR)/target/deb CLANG=$$(scripts/clang) cargo test -p evenkeel-tests --locked \
 		--test packages $(TEST_RUNNER) -- --ignored --nocapture --test-threads=1
+
+## make dist           an archive of what is installed, with SHA-256 sums, in target/dist
+dist: release
+	rm -rf target/dist
+	@$(MAKE) --no-print-directory install --old-file=release PREFIX=/usr/local DESTDIR=target/dist/root
+	@scripts/dist target/dist/root/usr/local
+	rm -r target/dist/root
+
+## make image          a container image for podman and docker, in target/image
+image: deb
+	@scripts/setup image
+	@$(AS_ROOT) scripts/image build
+
+## make image-test     run the image without privileges, and the daemon with those of its unit (root)
+image-test: image
+	@$(AS_ROOT) scripts/image test
