@@ -40,7 +40,7 @@ COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name)
 	fuzz demo-vm build build-all setup vm-setup lint \
 	bench bench-programs bench-keel bench-balance bench-ias bench-zone bench-free bench-sim \
 	bench-refill bench-sais \
-	results-index release check-release install uninstall deb deb-test dist image image-test
+	results-index release check-release install uninstall deb deb-test dist image image-test site
 
 ## make help           list the targets
 help:
@@ -147,8 +147,8 @@ vm-irqbalance: vm-setup build
 		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::irqbalance
 
 ## make nightly        what takes longer than CI may: the units in a guest with systemd, adversaries,
-##                     irqbalance, the packages and the image installed and used
-nightly: vm-units vm-adversaries vm-irqbalance deb-test image-test
+##                     irqbalance, the packages and the image installed and used, and the site
+nightly: vm-units vm-adversaries vm-irqbalance deb-test image-test site
 
 ## make vm-mutate      take out each guard of the keel in turn: which test notices? (ten minutes)
 vm-mutate: vm-setup build
@@ -347,3 +347,8 @@ image: deb
 ## make image-test     run the image without privileges, and the daemon with those of its unit (root)
 image-test: image
 	@$(AS_ROOT) scripts/image test
+
+## make site           the docs as a site with search, and the reference of all commands, in target/site
+site: release
+	@scripts/setup site
+	@scripts/site "$$(scripts/mdbook)" $(addprefix $(RELEASE)/,$(EXECUTABLES))
