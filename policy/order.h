@@ -38,7 +38,7 @@
  *
  * `ias`: paper 003, section 2.2. Threads of one address space are siblings. As far as a bonus
  * allows, siblings run one after the other on a CPU, and at the same time on the CPUs of a group.
- * With
+ * There are two modes. In the mode `paper`, with
  *
  *     B  the task that `fair` would run
  *     C  the best sibling of the task that ran
@@ -59,6 +59,22 @@
  * set, or that was preferred `limit` times in a row on this CPU. Without a bonus every pick is that
  * of `fair`.
  *
+ * The mode `rounds`, the default, keeps the gain and leaves waits about as they are. A large bonus
+ * lets a program run until it is done, and all others wait meanwhile. Here address spaces take turns:
+ *
+ * - A turn begins when a task gets the CPU because `fair` would run it, and belongs to that task's
+ *   space. It lasts for T (`turn_ns`, a few slices) at most (order_is_turn_over()).
+ * - In a turn, the space's siblings run one after the other, each for a slice at most: the bonus is
+ *   half a slice of vruntime at most, so a sibling that has just run is no candidate. All vruntimes
+ *   advance by a slice within a rotation of all tasks. So the order within a rotation changes, by half
+ *   of it at most, and its length does not.
+ * - A task that is behind its fair share by a slice and by T of the CPU's time goes first
+ *   (order_may_prefer()).
+ * - A waking task that `fair` would run at once passes the turn, which then goes on
+ *   (order_passes_turn()).
+ * - A master publishes the space whose turn it is, even if it has a single thread there. Slaves follow
+ *   by rule (2); the published space goes before their own turn.
+ *
  * A bonus bounds what other tasks wait as long as the same threads compete. Threads that slept come
  * without a debt and have the bonus anew. So no sibling is preferred while the task that `fair` would
  * run is behind its fair share by more than bonus and slice (order_may_prefer()): siblings make a
@@ -66,7 +82,7 @@
  * at most a ninth of the CPU out of turn, whatever threads come and go. What an ordinary user sets
  * has a largest bonus, and a longest time that all others wait together.
  *
- * `ias` departs from the paper in seven places:
+ * `ias` departs from the paper in seven places, in both modes:
  *
  * 1. B and F may be the task that has run so far: paper and classic Linux put that task back into
  *    the queue before they pick.
@@ -79,8 +95,8 @@
  *    the task that ran does not count: one of nice 19 would give its siblings 68 times the bonus.
  * 5. A slave that has no H fetches it from its master's queue and gives another task in exchange:
  *    the paper leaves it to chance which siblings wait where.
- * 6. A waking task that would be passed over for a sibling does not preempt. The paper does not say
- *    when tasks preempt; each such switch would be in vain.
+ * 6. A waking task that would be passed over for a sibling does not preempt (in the mode `rounds` none
+ *    is passed over). The paper does not say when tasks preempt; each such switch would be in vain.
  * 7. Other tasks' wait is bounded, as said above. The paper's `limit` bounds it only if it is set.
  */
 #ifndef EVENKEEL_ORDER_H
@@ -94,9 +110,17 @@ enum order_kind {
 	ORDER_KINDS,
 };
 
+/* How the order `ias` aggregates. */
+enum ias_mode {
+	IAS_ROUNDS,	/* address spaces take turns of bounded length */
+	IAS_PAPER,	/* siblings go first as far as the bonus allows */
+};
+
 struct order_params {
 	u32 kind;	/* enum order_kind */
+	u32 mode;	/* enum ias_mode */
 	u64 slice_ns;
+	u64 turn_ns;	/* the longest turn of an address space, in the mode `rounds` */
 };
 
 /* How far from its queue's clock a task can be, either way. */
@@ -262,13 +286,17 @@ struct aggregation {
  * The bonus, in ns, of a space's siblings on a CPU where they were preferred `preferred` times in a
  * row and the last task ran for `quantum_ns`.
  */
-POLICY u64 order_calc_bonus(const struct aggregation *space, u64 quantum_ns, u64 preferred)
+POLICY u64 order_calc_bonus(const struct order_params *params, const struct aggregation *space,
+			    u64 quantum_ns, u64 preferred)
 {
 	u64 most_ns;
 
 	if (!space->agg || (space->limit && preferred >= space->limit))
 		return 0;
 	most_ns = min_u64(space->bonus_max_ns, ORDER_BOUND_NS);
+	/* Within a rotation of all tasks vruntimes advance by a slice. */
+	if (params->mode == IAS_ROUNDS)
+		quantum_ns = most_ns = min_u64(most_ns, params->slice_ns / 2);
 	if (space->bonus_type == BONUS_VRUNTIME)
 		return min_u64(space->bonus_value, most_ns);
 	if (quantum_ns && space->bonus_value > most_ns / quantum_ns)
@@ -319,15 +347,40 @@ POLICY u64 order_update_fair_clock(u64 fair_clock, u64 clock, u64 vruntime, u64 
  * Whether siblings with this bonus may still be preferred to the task that `fair` would run, with
  * vruntime `fair`: not once it has fallen behind the fair clock by bonus and slice, for each of
  * `tasks` tasks of together this weight, or by what makes all of them wait for too long. Without this,
- * threads that come and go would each have the bonus anew.
+ * threads that come and go would each have the bonus anew. In the mode `rounds`, the task may fall
+ * behind by a slice for each task, as under `fair`, and by one turn.
  */
 POLICY bool order_may_prefer(const struct order_params *params, const struct aggregation *space,
 			     u64 bonus_ns, u64 fair_clock, u64 fair, u64 load, u64 tasks)
 {
-	u64 each_ns = bonus_ns + min_u64(params->slice_ns, ORDER_BOUND_NS);
-	u64 wait_ns = min_u64(each_ns * min_u64(tasks, ORDER_TASKS), space->turn_max_ns);
+	u64 each_ns = min_u64(params->slice_ns, ORDER_BOUND_NS), wait_ns;
 
+	tasks = min_u64(tasks, ORDER_TASKS);
+	if (params->mode == IAS_ROUNDS)
+		wait_ns = each_ns * tasks + min_u64(params->turn_ns, ORDER_BOUND_NS);
+	else
+		wait_ns = (bonus_ns + each_ns) * tasks;
+	wait_ns = min_u64(wait_ns, space->turn_max_ns);
 	return !is_vruntime_before(fair + order_charge(0, wait_ns, load), fair_clock);
+}
+
+/*
+ * Whether the turn of an address space is over, so long after it began. Slices end only at ticks: less
+ * than half a slice would become a whole one.
+ */
+POLICY bool order_is_turn_over(const struct order_params *params, u64 ns)
+{
+	return ns + min_u64(params->slice_ns, ORDER_BOUND_NS) / 2 >= params->turn_ns;
+}
+
+/*
+ * Whether the queue's head, with vruntime `head`, passes the turn of an address space: it slept and has
+ * its credit left, or it preempted when it woke. `woken`: the vruntime of the last such task, with bit
+ * 0 set; 0: none since the last pick.
+ */
+POLICY bool order_passes_turn(u64 head, u64 clock, u64 woken)
+{
+	return is_vruntime_before(head, clock) || (woken && !is_vruntime_before(woken, head));
 }
 
 struct order_candidate {
@@ -355,9 +408,10 @@ enum order_choice {
  * Whether the running task goes on under `fair`. It is charged already, and wins a tie: a switch
  * costs.
  */
-POLICY bool order_should_keep_prev(struct order_candidate prev, struct order_candidate head)
+POLICY bool order_should_keep_prev(const struct order_candidate *prev,
+				   const struct order_candidate *head)
 {
-	return prev.exists && !(head.exists && is_vruntime_before(head.vruntime, prev.vruntime));
+	return prev->exists && !(head->exists && is_vruntime_before(head->vruntime, prev->vruntime));
 }
 
 /*
@@ -371,33 +425,34 @@ POLICY bool order_is_head_next(const struct order_params *params, struct order_c
 
 /* Picks the next task. */
 POLICY enum order_choice order_pick(const struct order_params *params,
-				    struct order_candidate prev, struct order_candidate head,
-				    struct order_candidate sibling,
-				    struct order_candidate published)
+				    const struct order_candidate *prev,
+				    const struct order_candidate *head,
+				    const struct order_candidate *sibling,
+				    const struct order_candidate *published)
 {
 	bool keep = order_should_keep_prev(prev, head);
-	u64 fair = keep ? prev.vruntime : head.vruntime;
+	u64 fair = keep ? prev->vruntime : head->vruntime;
 
-	if (!head.exists)
+	if (!head->exists)
 		return keep ? CHOOSE_PREV : CHOOSE_NONE;
 	if (params->kind == ORDER_FAIR)
 		return keep ? CHOOSE_PREV : CHOOSE_HEAD;
-	if (order_is_preferred(&published, fair) &&
-	    (!sibling.exists || order_is_preferred(&published, sibling.vruntime)))
+	if (order_is_preferred(published, fair) &&
+	    (!sibling->exists || order_is_preferred(published, sibling->vruntime)))
 		return CHOOSE_PUBLISHED;
 	/*
 	 * The running task is of the same space as its siblings, and need not make room for them.
 	 */
-	if (!keep && order_is_preferred(&sibling, fair))
+	if (!keep && order_is_preferred(sibling, fair))
 		return CHOOSE_SIBLING;
 	return keep ? CHOOSE_PREV : CHOOSE_HEAD;
 }
 
 /* Whether a master with this choice aggregates, so that its slaves are to follow. */
-POLICY bool order_should_publish(enum order_choice choice, struct order_candidate sibling)
+POLICY bool order_should_publish(enum order_choice choice, const struct order_candidate *sibling)
 {
 	return choice == CHOOSE_SIBLING ||
-	       (choice == CHOOSE_PREV && sibling.exists && sibling.bonus);
+	       (choice == CHOOSE_PREV && sibling->exists && sibling->bonus);
 }
 
 /* The lead by which a waking task preempts, at most a quarter of a slice. */

@@ -20,7 +20,8 @@
 static __always_inline u64 place_exchanged(const struct known_space *wanted, struct cpu_state *src,
 					   struct cpu_state *dst, u64 vruntime, u64 weight)
 {
-	u64 bonus_ns = order_calc_bonus(&wanted->aggregation, READ_ONCE(dst->quantum_ns), 0);
+	struct order_params params = bonus_params();
+	u64 bonus_ns = order_calc_bonus(&params, &wanted->aggregation, READ_ONCE(dst->quantum_ns), 0);
 	u64 bonus = order_weigh_bonus(&wanted->aggregation, bonus_ns, weight);
 	/* One after the other, as in convert_vruntime(). */
 	u64 src_mean = READ_ONCE(src->mean);
@@ -50,7 +51,8 @@ static __always_inline struct known_space *get_followed_known(u32 own, struct cp
 {
 	u64 follow = get_followed_space(own);
 
-	return get_known_space(c, follow == c->running_space ? KNOWN_RUNNING : KNOWN_PUBLISHED, follow);
+	return get_known_space(c, follow == get_preferred_space(c) ? KNOWN_RUNNING : KNOWN_PUBLISHED,
+			       follow);
 }
 
 /* Whether a task still is a sibling that waits on the master, and may come. */

@@ -6,7 +6,7 @@
  *
  * The index is a hint. It shares no lock with the queues, so a task that it names is checked again
  * before it gets the CPU (dispatch_sibling()), and a task that it misses waits for its turn in the
- * queue like every other task.
+ * queue like every other task. In the mode `rounds` only tasks of spaces that aggregate are in it.
  */
 #ifndef EVENKEEL_KEEL_INDEX_H
 #define EVENKEEL_KEEL_INDEX_H
@@ -96,12 +96,39 @@ static __always_inline void index_remove(struct task_struct *p, struct task_stat
 		remove_row_entry(on - 1, t->listed_as, p->pid);
 }
 
+/* Looks up whether the task's address space aggregates. */
+KEEL_PART int look_up_aggregates(struct task_struct *p __arg_trusted, struct task_state *t, u64 as_of)
+{
+	u64 space = space_of(p);
+	struct keel_space *set = space ? bpf_map_lookup_elem(&spaces, &space) : NULL;
+
+	if (!t)
+		return 0;
+	t->known_space = space;
+	t->known_as_of = as_of;
+	t->aggregates = set && set->process == (u32)p->tgid && set->aggregation.agg &&
+			set->aggregation.bonus_value;
+	return 0;
+}
+
+/* Whether the task's address space aggregates. */
+static __always_inline bool aggregates(struct task_struct *p, struct task_state *t)
+{
+	u64 as_of = READ_ONCE(spaces_set);
+
+	if (t->known_as_of != as_of || t->known_space != space_of(p))
+		look_up_aggregates(p, t, as_of);
+	return t->aggregates;
+}
+
 /* Inserts a task that waits in the queue of this CPU. */
 static __always_inline void index_insert(struct task_struct *p, struct task_state *t, u32 cpu)
 {
-	if (settings.order != ORDER_IAS)
+	if (!may_aggregate())
 		return;
 	index_remove(p, t);
+	if (takes_turns() && !aggregates(p, t))
+		return;
 	/* Through memory, because the verifier forbids arithmetic on a pointer. */
 	WRITE_ONCE(t->listed_as, space_of(p));
 	t->listed_as = sibling_key(READ_ONCE(t->listed_as), p->tgid);

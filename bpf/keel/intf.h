@@ -31,6 +31,8 @@ struct keel_settings {
 	u32 online;	/* positions are below this */
 	u32 parts;	/* of enum balance_part */
 	u32 smt;	/* 1: the domains of level 0 are cores of several hardware threads */
+	u32 ias_mode;	/* enum ias_mode */
+	u32 pad;
 };
 
 /* These may change while the keel runs. */
@@ -41,6 +43,7 @@ struct keel_tunables {
 	/* entries of a row of the index, and of a search in another CPU's queue */
 	u64 sibling_window;
 	u64 sibling_kick;	/* enum sibling_kick */
+	u64 turn_ns;	/* the longest turn of an address space */
 	u64 zone_at;	/* the index of the valid one; the other is written, then this changes */
 	struct zone_knobs zone[2];
 	u64 shielded;	/* how many CPUs are shielded */
@@ -89,6 +92,28 @@ enum known_which {
 	KNOWN_PUBLISHED,
 	KNOWN_ELSEWHERE,	/* what runs, or is followed, where this CPU enqueued a task */
 	KNOWN_SPACES,
+};
+
+/* A sibling as a candidate, and its pid. */
+struct sibling {
+	struct order_candidate as;
+	u32 pid;
+	u32 pad;
+};
+
+/* The policy's pick on a CPU, with what is needed to dispatch it. */
+struct keel_pick {
+	struct order_candidate prev;	/* the task that has run so far */
+	struct order_candidate head;	/* the queue's head */
+	u64 fair;	/* the vruntime of the task that `fair` would pick */
+	u64 space;	/* the space whose siblings go first on this CPU; 0: none */
+	u64 follow;	/* the space that the group's master published; 0: none */
+	u32 choice;	/* enum order_choice */
+	u32 role;	/* the CPU's: get_role() */
+	u16 passes;	/* 1: the queue's head passes the turn */
+	u16 should_fetch;	/* 1: a slave has no task to follow its master with */
+	u16 begins_to_publish;	/* 1: a master has just published its running space */
+	u16 pad;
 };
 
 /* CPUs at consecutive positions. */
@@ -244,7 +269,12 @@ struct cpu_state {
 	/* the running task's address space; of a kernel thread, the last one before */
 	u64 running_space;
 	u64 quantum_ns;		/* how long a task of that space ran last */
-	u64 preferred;		/* how often in a row siblings of that space were preferred */
+	/* how often in a row siblings of that space, or of the one whose turn it is, were preferred */
+	u64 preferred;
+	u64 turn_space;		/* the space whose turn it is; 0: one that does not aggregate */
+	u64 turn_began_ns;
+	u64 turn_goes_on;	/* 1: the next task to run begins no turn of its space */
+	u64 woken;		/* of a task that preempts as it wakes: order_passes_turn() */
 	u64 mean;		/* mean vruntime of the tasks on this CPU: order_update_mean() */
 	u64 furthest;		/* the largest vruntime that was charged here */
 	u64 fair_clock;		/* order_update_fair_clock() */
@@ -278,6 +308,9 @@ struct cpu_state {
 	u64 fetch;		/* pid of the task that a slave fetches from its master's queue */
 	u64 fetch_weight;	/* the weight of that task */
 	struct known_space known[KNOWN_SPACES];
+	/* The siblings among which a pick chooses (by KNOWN_RUNNING and KNOWN_PUBLISHED), and the pick. */
+	struct sibling found[2];
+	struct keel_pick pick;
 	u64 counters[MAX_COUNTERS];
 	u64 decided;		/* how many decisions it has kept so far */
 	struct keel_decision decision[MAX_DECISIONS];	/* the latest ones */

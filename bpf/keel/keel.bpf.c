@@ -21,8 +21,10 @@
  * queue's head and, under `ias`, two siblings (pick.h). Siblings come from an index beside the
  * queues (index.h), which is only a hint: the task is checked when it is taken. They are preferred
  * until the queue's head is behind the CPU's fair clock by more than bonus and slice (may_prefer()
- * in sibling.h). A waking task that is far enough ahead preempts the running one, unless a sibling
- * would get the CPU instead (kick_or_preempt() in queue.h).
+ * in sibling.h). In the mode `rounds`, address spaces take turns: note_turn() in kick_slaves.h begins
+ * them, and a master publishes the space whose turn it is. A waking task that is far enough ahead
+ * preempts the running one (kick_or_preempt() in queue.h), and passes the turn; in the mode `paper` it
+ * does not where a sibling would get the CPU instead.
  *
  * 4. Migrate. Balancing pulls: a CPU that finds no task pulls one, smallest domain first; a busy
  * CPU pulls in dispatch, at intervals that grow with the domain (migrate.h). Two paths move tasks
@@ -112,12 +114,12 @@
 #include "load.h"
 #include "index.h"
 #include "sibling.h"
+#include "kick_slaves.h"
 #include "task.h"
 #include "ask_gate.h"
 #include "shield.h"
 #include "migrate.h"
 #include "rescue.h"
-#include "kick_slaves.h"
 #include "fetch.h"
 #include "place.h"
 #include "active.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A master that begins to aggregate an address space kicks its slaves, which would otherwise see it
+ * The turns of address spaces on a CPU (the mode `rounds`), and the kicks of slaves in both modes: a
+ * master that begins to aggregate an address space kicks its slaves, which would otherwise see it
  * only at their next pick. An idle slave comes to pull a waiting sibling, as idle CPUs pull. A busy
  * slave picks again if the pick would be a sibling.
  */
@@ -46,6 +47,16 @@ KEEL_PART int kick_idle_slaves(u32 own, u64 space)
 	return 0;
 }
 
+/* The vruntime of the task that runs on a CPU, charged up to now. */
+static __always_inline u64 get_running_vruntime(struct cpu_state *c, u64 now)
+{
+	u64 since_ns = READ_ONCE(c->running_since_ns);
+	u64 vruntime = READ_ONCE(c->running_vruntime);
+	u64 weight = READ_ONCE(c->running_weight);
+
+	return order_charge(vruntime, now - since_ns, weight);
+}
+
 /*
  * Kicks the busy slaves that run another space, and would now pick a sibling from their own queue.
  */
@@ -86,6 +97,45 @@ static __always_inline void kick_slaves(u32 own, u64 space)
 		kick_idle_slaves(own, space);
 	if (kick >= KICK_BUSY)
 		kick_busy_slaves(own, space, scx_bpf_now());
+}
+
+/* The space gets its turn on this CPU (0: one that does not aggregate). A master publishes it. */
+KEEL_PART int begin_turn(u32 own, u64 space, u64 now)
+{
+	struct cpu_state *c = cpu_state(own);
+	struct publication *publication;
+	bool is_master;
+
+	if (!c)
+		return 0;
+	c->turn_space = space;
+	c->turn_began_ns = now;
+	c->preferred = 0;
+	publication = find_publication(own, &is_master);
+	if (publication && is_master && publish_space(publication, own, space))
+		kick_slaves(own, space);
+	return 0;
+}
+
+/*
+ * The task gets the CPU: a turn of its space begins, unless the pick said that the present turn goes on.
+ * A kernel thread has no space.
+ */
+static __always_inline void note_turn(struct task_struct *p, struct task_state *t, u32 cpu,
+				      struct cpu_state *c, u64 now)
+{
+	u64 space = t->seen_space, goes_on;
+
+	if (!takes_turns() || !may_aggregate())
+		return;
+	goes_on = c->turn_goes_on;
+	c->turn_goes_on = 0;
+	if (goes_on || !space)
+		return;
+	if (!aggregates(p, t))
+		space = 0;
+	if (space || c->turn_space)
+		begin_turn(cpu, space, now);
 }
 
 #endif

@@ -61,50 +61,84 @@ static __always_inline bool dispatch_sibling(struct bpf_iter_scx_dsq *queue, u32
 	return is_taken;
 }
 
-/* The policy's pick on a CPU, with what is needed to dispatch it. */
-struct selection {
-	enum order_choice choice;
-	u64 fair;	/* the vruntime of the task that `fair` would pick */
-	struct sibling sibling;
-	bool should_fetch;	/* a slave has no task to follow its master with */
-	bool begins_to_publish;	/* a master has just published its running space */
-};
-
-static __always_inline struct selection pick_next(u32 own, struct cpu_state *c,
-						  struct order_candidate prev,
-						  struct order_candidate head)
+/*
+ * Under `ias`: finds the siblings that are candidates for the CPU beside the queue's head and the task
+ * that ran. None are where the head passes the turn of an address space.
+ */
+KEEL_PART int find_candidates(struct cpu_state *c, u32 own)
 {
-	struct sibling sibling = {}, followed = {};
 	struct order_params params = order_params();
-	struct selection selection;
-	struct publication *publication = NULL;
-	u64 follow = 0, fair = 0;
-	bool is_master = false;
+	struct publication *publication;
+	u64 head, space, follow = 0;
+	bool is_master;
+	u32 role;
 
-	if (settings.order == ORDER_IAS)
-		publication = find_publication(own, &is_master);
-	if (settings.order == ORDER_IAS && head.exists) {
-		fair = order_should_keep_prev(prev, head) ? prev.vruntime : head.vruntime;
-		find_sibling(&sibling, get_known_space(c, KNOWN_RUNNING, c->running_space), own, fair,
-			     c->quantum_ns);
-		follow = publication && !is_master ? READ_ONCE(publication->space) : 0;
-		if (follow && follow != c->running_space)
-			find_sibling(&followed, get_known_space(c, KNOWN_PUBLISHED, follow), own, fair,
-				     c->quantum_ns);
-	}
-	selection.fair = fair;
-	selection.choice = order_pick(&params, prev, head, sibling.as, followed.as);
-	selection.should_fetch = follow && (follow == c->running_space ?
-					    selection.choice == CHOOSE_HEAD :
-					    !followed.as.exists);
-	selection.sibling = selection.choice == CHOOSE_PUBLISHED ? followed : sibling;
-	selection.begins_to_publish = false;
-	if (publication && is_master) {
-		u64 space = order_should_publish(selection.choice, sibling.as) ? c->running_space : 0;
+	if (!c)
+		return 0;
+	c->found[KNOWN_RUNNING].as.exists = c->found[KNOWN_PUBLISHED].as.exists = false;
+	head = c->pick.head.vruntime;
+	c->pick.passes = takes_turns() && c->pick.head.exists &&
+			 order_passes_turn(head, c->clock, c->woken);
+	c->woken = 0;
+	c->pick.role = role = get_role(own);
+	c->pick.space = space = get_space_in_turn(c, &params);
+	c->pick.follow = 0;
+	if (!c->pick.head.exists || c->pick.passes)
+		return 0;
+	c->pick.fair = order_should_keep_prev(&c->pick.prev, &c->pick.head) ? c->pick.prev.vruntime : head;
+	if (space || !takes_turns())
+		find_sibling(&c->found[KNOWN_RUNNING], get_known_space(c, KNOWN_RUNNING, space), own,
+			     c->pick.fair, c->quantum_ns);
+	publication = find_publication_of(role, &is_master);
+	if (publication && !is_master)
+		c->pick.follow = follow = READ_ONCE(publication->space);
+	if (follow && follow != space)
+		find_sibling(&c->found[KNOWN_PUBLISHED], get_known_space(c, KNOWN_PUBLISHED, follow), own,
+			     c->pick.fair, c->quantum_ns);
+	return 0;
+}
 
-		selection.begins_to_publish = publish_space(publication, own, space);
-	}
-	return selection;
+/* Publishes what a master aggregates by its pick, in the mode `paper`. */
+static __always_inline void publish_pick(u32 own, struct cpu_state *c)
+{
+	struct publication *publication;
+	bool is_master, aggregates;
+
+	publication = find_publication_of(c->pick.role, &is_master);
+	aggregates = order_should_publish(c->pick.choice, &c->found[KNOWN_RUNNING].as);
+	c->pick.begins_to_publish = publication && is_master &&
+				    publish_space(publication, own, aggregates ? c->pick.space : 0);
+}
+
+/* Picks between all these. A function of its own: the stacks of all callees add up. */
+KEEL_PART int pick_next(struct cpu_state *c, u32 own)
+{
+	struct order_params params = { .kind = ORDER_IAS };
+	u64 follow;
+	u32 choice;
+
+	if (!c)
+		return 0;
+	choice = order_pick(&params, &c->pick.prev, &c->pick.head, &c->found[KNOWN_RUNNING].as,
+			    &c->found[KNOWN_PUBLISHED].as);
+	follow = c->pick.follow;
+	c->pick.choice = choice;
+	c->pick.should_fetch = follow && (follow == c->pick.space ? choice == CHOOSE_HEAD :
+								    !c->found[KNOWN_PUBLISHED].as.exists);
+	c->pick.begins_to_publish = 0;
+	if (!takes_turns())
+		publish_pick(own, c);
+	else
+		c->turn_goes_on = choice == CHOOSE_SIBLING ||
+				  (choice == CHOOSE_HEAD && c->pick.passes && c->pick.space) ||
+				  (choice == CHOOSE_PUBLISHED && follow == c->turn_space);
+	return 0;
+}
+
+/* The sibling that was picked, or else the one that a fetched task would have to go before. */
+static __always_inline const struct sibling *picked_sibling(struct cpu_state *c)
+{
+	return &c->found[c->pick.choice == CHOOSE_PUBLISHED ? KNOWN_PUBLISHED : KNOWN_RUNNING];
 }
 
 /* Gives the CPU to the head of its queue; false: the queue was empty. */
@@ -120,20 +154,19 @@ static __always_inline bool dispatch_head(u32 own, struct cpu_state *c)
  * Gives the CPU to the task that was picked from its queue; false: there was none. `keeps`: the
  * task that ran may go on if the picked one is gone.
  */
-static __always_inline bool dispatch_selection(struct bpf_iter_scx_dsq *queue, u32 own,
-					       struct cpu_state *c, struct selection selection,
-					       bool keeps)
+static __always_inline bool dispatch_pick(struct bpf_iter_scx_dsq *queue, u32 own, struct cpu_state *c,
+					  bool keeps)
 {
-	if (selection.choice == CHOOSE_SIBLING || selection.choice == CHOOSE_PUBLISHED) {
-		bool follows = selection.choice == CHOOSE_PUBLISHED;
+	if (settings.order == ORDER_IAS && c->pick.choice >= CHOOSE_SIBLING) {
+		bool follows = c->pick.choice == CHOOSE_PUBLISHED;
 		struct known_space *wanted = &c->known[follows ? KNOWN_PUBLISHED : KNOWN_RUNNING];
+		const struct sibling *sibling = picked_sibling(c);
 
-		if (dispatch_sibling(queue, own, wanted, selection.sibling.as.vruntime,
-				     selection.sibling.pid)) {
+		if (dispatch_sibling(queue, own, wanted, sibling->as.vruntime, sibling->pid)) {
 			count_on(c, follows ? COUNT_FOLLOW : COUNT_AGGREGATE);
 			note_space_switch(own, c, wanted->space);
 			c->preferred++;
-			c->is_out_of_turn = is_vruntime_before(selection.fair, selection.sibling.as.vruntime);
+			c->is_out_of_turn = is_vruntime_before(c->pick.fair, sibling->as.vruntime);
 			return true;
 		}
 		if (keeps)
@@ -149,12 +182,12 @@ enum served {
 };
 
 /* The vruntime before which a fetched sibling would have to run. */
-static __always_inline u64 find_fetch_bound(const struct selection *selection)
+static __always_inline u64 find_fetch_bound(struct cpu_state *c)
 {
-	const struct order_candidate *sibling = &selection->sibling.as;
+	const struct order_candidate *sibling = &picked_sibling(c)->as;
 
-	return sibling->exists && is_vruntime_before(sibling->vruntime, selection->fair) ?
-		       sibling->vruntime : selection->fair;
+	return sibling->exists && is_vruntime_before(sibling->vruntime, c->pick.fair) ?
+		       sibling->vruntime : c->pick.fair;
 }
 
 /*
@@ -163,10 +196,8 @@ static __always_inline u64 find_fetch_bound(const struct selection *selection)
  */
 KEEL_PART int serve_cpu_once(u32 own, bool keeps, u64 vruntime, bool may_fetch)
 {
-	struct order_candidate prev = { .exists = keeps, .vruntime = vruntime };
 	struct cpu_state *c = cpu_state(own);
 	struct bpf_iter_scx_dsq queue;
-	struct selection selection;
 	bool goes_on, is_served;
 
 	if (!c)
@@ -176,33 +207,70 @@ KEEL_PART int serve_cpu_once(u32 own, bool keeps, u64 vruntime, bool may_fetch)
 	 * each.
 	 */
 	bpf_iter_scx_dsq_new(&queue, own, 0);
-	selection = pick_next(own, c, prev, peek_iterator(&queue));
-	if (settings.order == ORDER_IAS && may_fetch && selection.should_fetch) {
-		c->fetch = find_fetch_candidate(own, find_fetch_bound(&selection));
-		if (c->fetch) {
-			bpf_iter_scx_dsq_destroy(&queue);
-			return FETCH_FIRST;
+	c->pick.prev = (struct order_candidate){ .exists = keeps, .vruntime = vruntime };
+	c->pick.head = peek_iterator(&queue);
+	if (may_aggregate()) {
+		find_candidates(c, own);
+		pick_next(c, own);
+		if (may_fetch && c->pick.should_fetch) {
+			c->fetch = find_fetch_candidate(own, find_fetch_bound(c));
+			if (c->fetch) {
+				bpf_iter_scx_dsq_destroy(&queue);
+				return FETCH_FIRST;
+			}
 		}
+	} else {
+		struct order_params params = order_params();
+		struct order_candidate none = {};
+
+		params.kind = ORDER_FAIR;
+		c->pick.choice = order_pick(&params, &c->pick.prev, &c->pick.head, &none, &none);
 	}
-	goes_on = selection.choice <= CHOOSE_PREV;
-	is_served = !goes_on && dispatch_selection(&queue, own, c, selection, keeps);
+	goes_on = c->pick.choice <= CHOOSE_PREV;
+	is_served = !goes_on && dispatch_pick(&queue, own, c, keeps);
 	bpf_iter_scx_dsq_destroy(&queue);
-	if (selection.begins_to_publish)
+	if (settings.order == ORDER_IAS && !takes_turns() && c->pick.begins_to_publish)
 		kick_slaves(own, c->running_space);
 	if (goes_on || is_served)
 		return is_served ? SERVED : SERVED_NONE;
+	if (takes_turns())
+		c->turn_goes_on = 0;
 	/* Another CPU was faster, or the head may not run here. */
 	if (has_waiters(c, keeps))
 		send_strays_back(own);
 	return SERVED_NONE;
 }
 
-/* The same, and fetches a sibling first where the order asks for it. */
-KEEL_PART bool serve_cpu_by_pick(u32 own, bool keeps, u64 vruntime)
+/*
+ * Gives the CPU to the next task from its queue where no sibling is a candidate; false: none, or the
+ * task that ran goes on. Takes the head at once where it has no rival.
+ */
+static __always_inline bool serve_cpu_in_order(u32 own, struct cpu_state *c, bool keeps, u64 vruntime,
+					       struct order_params params)
 {
-	int served = serve_cpu_once(own, keeps, vruntime, true);
-	struct cpu_state *c;
+	struct order_candidate prev = { .exists = keeps, .vruntime = vruntime };
 
+	params.kind = ORDER_FAIR;
+	if (!order_is_head_next(&params, prev))
+		return serve_cpu_once(own, keeps, vruntime, false) == SERVED;
+	if (dispatch_head(own, c))
+		return true;
+	if (has_waiters(c, 0))
+		send_strays_back(own);
+	return false;
+}
+
+/* The same where siblings are candidates. Fetches one first where the order asks for it. */
+KEEL_PART bool serve_cpu_by_pick(struct cpu_state *c, u32 own, bool keeps, u64 vruntime)
+{
+	int served;
+
+	if (!c)
+		return false;
+	/* No space has its turn, here or on the master. */
+	if (takes_turns() && !c->turn_space && !get_followed_space(own))
+		return serve_cpu_in_order(own, c, keeps, vruntime, order_params());
+	served = serve_cpu_once(own, keeps, vruntime, true);
 	if (served != FETCH_FIRST)
 		return served == SERVED;
 	c = cpu_state(own);
@@ -211,24 +279,14 @@ KEEL_PART bool serve_cpu_by_pick(u32 own, bool keeps, u64 vruntime)
 	return serve_cpu_once(own, keeps, vruntime, false) == SERVED;
 }
 
-/*
- * Gives the CPU to the next task from its queue; false: none, or the task that ran goes on. Takes
- * the head at once where there is no other candidate.
- */
+/* Gives the CPU to the next task from its queue; false: none, or the task that ran goes on. */
 static __always_inline bool serve_cpu(u32 own, struct cpu_state *c, bool keeps, u64 vruntime)
 {
-	struct order_candidate prev = { .exists = keeps, .vruntime = vruntime };
 	struct order_params params = order_params();
 
-	if (settings.order == ORDER_IAS)
-		return serve_cpu_by_pick(own, keeps, vruntime);
-	if (!order_is_head_next(&params, prev))
-		return serve_cpu_once(own, keeps, vruntime, false) == SERVED;
-	if (dispatch_head(own, c))
-		return true;
-	if (has_waiters(c, 0))
-		send_strays_back(own);
-	return false;
+	if (may_aggregate())
+		return serve_cpu_by_pick(c, own, keeps, vruntime);
+	return serve_cpu_in_order(own, c, keeps, vruntime, params);
 }
 
 #endif

@@ -42,13 +42,15 @@ static __always_inline void kick_or_preempt(u32 cpu, struct cpu_state *c, struct
 	if (is_kept ? !order_should_preempt_kept(t->vruntime, running) :
 	    !order_should_preempt(&params, t->vruntime, running))
 		return;
-	if (settings.order == ORDER_IAS && is_passed_over(cpu, t->vruntime, now))
+	if (settings.order == ORDER_IAS && !takes_turns() && is_passed_over(cpu, t->vruntime, now))
 		return;
 	/* The running task woke it, unless an interrupt did. */
 	if (is_own && order_is_protected(&params, now - since_ns) && !in_interrupt()) {
 		c->deferred_ns = since_ns;
 		return;
 	}
+	if (takes_turns())
+		WRITE_ONCE(c->woken, t->vruntime | 1);
 	count(COUNT_PREEMPT);
 	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }

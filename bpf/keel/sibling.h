@@ -17,15 +17,26 @@ static __always_inline bool is_sibling(struct task_struct *p, u64 space, u32 pro
 	return space_of(p) == space && (u32)p->tgid == process;
 }
 
-/*
- * Where the CPU's group publishes, and whether the CPU is its master; NULL: the CPU is in no group.
- */
-static __always_inline struct publication *find_publication(u32 cpu, bool *is_master)
+/* The role that set_ias_alloc gave a CPU; NO_ROLE: it is in no group. */
+static __always_inline u32 get_role(u32 cpu)
 {
-	u32 role = READ_ONCE(roles.role[BOUNDED(cpu, MAX_CPUS)]);
+	return READ_ONCE(roles.role[BOUNDED(cpu, MAX_CPUS)]);
+}
 
+/*
+ * Where the group of a CPU with this role publishes, and whether that CPU is its master; NULL: the CPU
+ * is in no group.
+ */
+static __always_inline struct publication *find_publication_of(u32 role, bool *is_master)
+{
 	*is_master = !(role & 1);
 	return role == NO_ROLE ? NULL : &ia_mm[BOUNDED(role >> 1, MAX_CPUS)];
+}
+
+/* The same of this CPU. */
+static __always_inline struct publication *find_publication(u32 cpu, bool *is_master)
+{
+	return find_publication_of(get_role(cpu), is_master);
 }
 
 /* The space that this slave's master aggregates; 0: none, or not a slave. */
@@ -66,12 +77,12 @@ static __always_inline void unpublish_space(u32 cpu)
 }
 
 /*
- * Keeps how long the running task had its turn. A kernel thread borrows the address space that it
+ * Keeps how long the running task had its CPU, for a bonus in its multiples. A kernel thread borrows the address space that it
  * finds, and does not count.
  */
 static __always_inline void note_quantum(struct task_struct *p, struct cpu_state *c, u64 now)
 {
-	if (settings.order == ORDER_IAS && space_of(p))
+	if (settings.order == ORDER_IAS && !takes_turns() && space_of(p))
 		c->quantum_ns = now - c->running_since_ns;
 }
 
@@ -88,6 +99,9 @@ static __always_inline void note_space_switch(u32 cpu, struct cpu_state *c, u64 
 		return;
 	count(COUNT_SPACE_SWITCH);
 	c->running_space = space;
+	/* A turn goes on after a task that passes it. */
+	if (takes_turns())
+		return;
 	c->preferred = 0;
 	if (settings.order != ORDER_IAS)
 		return;
@@ -97,12 +111,21 @@ static __always_inline void note_space_switch(u32 cpu, struct cpu_state *c, u64 
 		WRITE_ONCE(publication->space, 0);
 }
 
-/* A sibling as a candidate, and its pid. */
-struct sibling {
-	struct order_candidate as;
-	u32 pid;
-	u32 pad;
-};
+/* The space whose siblings go first on a CPU, if they have a bonus. */
+static __always_inline u64 get_preferred_space(struct cpu_state *c)
+{
+	return takes_turns() ? READ_ONCE(c->turn_space) : c->running_space;
+}
+
+/* The same for a pick; 0: none, because the turn is over. */
+static __always_inline u64 get_space_in_turn(struct cpu_state *c, const struct order_params *params)
+{
+	if (!takes_turns())
+		return c->running_space;
+	if (!c->turn_space || order_is_turn_over(params, scx_bpf_now() - c->turn_began_ns))
+		return 0;
+	return c->turn_space;
+}
 
 /* Copies what is set for a space; where nothing is set, its siblings have no bonus. */
 KEEL_PART int look_up_space(struct known_space *known, u64 space, u64 as_of)
@@ -137,8 +160,10 @@ static __always_inline struct known_space *get_known_space(struct cpu_state *c, 
 static __always_inline u64 get_bonus_ns(struct cpu_state *c, const struct known_space *wanted,
 					u64 quantum_ns)
 {
-	return order_calc_bonus(&wanted->aggregation, quantum_ns,
-				wanted->space == c->running_space ? c->preferred : 0);
+	struct order_params params = bonus_params();
+
+	return order_calc_bonus(&params, &wanted->aggregation, quantum_ns,
+				wanted->space == get_preferred_space(c) ? c->preferred : 0);
 }
 
 /* Whether siblings with this bonus may be preferred to the task that `fair` would run on a CPU. */
@@ -202,7 +227,7 @@ static __always_inline bool has_preferred(struct cpu_state *own, u32 cpu, u64 sp
 }
 
 /*
- * Whether a waiting task would be passed over, by a sibling of what runs on its CPU or is followed
+ * In the mode `paper`: whether a waiting task would be passed over, by a sibling of what runs on its CPU or is followed
  * there, if the CPU picked now. Then it does not preempt: the switch would be in vain.
  */
 KEEL_PART bool is_passed_over(u32 cpu, u64 vruntime, u64 now)

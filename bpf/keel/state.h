@@ -11,6 +11,7 @@ struct keel_tunables tunables SEC(".data.tunables") = {
 	.max_idle_wait_ns = 10000000,
 	.sibling_window = 128,
 	.sibling_kick = KICK_IDLE,
+	.turn_ns = 20000000,
 };
 struct keel_capabilities capabilities SEC(".data.capabilities") = {};
 struct keel_roles roles SEC(".data.roles") = {
@@ -88,6 +89,9 @@ struct task_state {
 	u32 listings;		/* how often the task was inserted into the index */
 	u32 listed_on;		/* 1 + the CPU under which the index has the task; 0: none; atomic */
 	u64 burst_ns;		/* how long it runs at a time: gate_update_burst() */
+	u64 known_space;	/* the space of which `aggregates` is known ... */
+	u64 known_as_of;	/* ... and the value of `spaces_set` then */
+	u64 aggregates;		/* 1: that space is set to aggregate with a bonus */
 };
 
 struct {
@@ -219,12 +223,37 @@ static __always_inline void count_search(u32 looked)
 	c->counters[COUNT_SEARCHED] += looked;
 }
 
+/* Whether address spaces take turns (the mode `rounds` of the order `ias`). */
+static __always_inline bool takes_turns(void)
+{
+	return settings.order == ORDER_IAS && settings.ias_mode == IAS_ROUNDS;
+}
+
+/*
+ * Whether siblings have to be looked after: in the mode `rounds` only once an address space was set to
+ * aggregate, so that a keel without any costs what `fair` costs.
+ */
+static __always_inline bool may_aggregate(void)
+{
+	return settings.order == ORDER_IAS && (!takes_turns() || READ_ONCE(spaces_set));
+}
+
 static __always_inline struct order_params order_params(void)
 {
 	return (struct order_params){
 		.kind = settings.order,
+		.mode = settings.ias_mode,
 		.slice_ns = READ_ONCE(tunables.slice_ns),
+		.turn_ns = takes_turns() ? READ_ONCE(tunables.turn_ns) : 0,
 	};
+}
+
+/* The same for a bonus: in the mode `paper` it does not depend on the slice. */
+static __always_inline struct order_params bonus_params(void)
+{
+	if (takes_turns())
+		return order_params();
+	return (struct order_params){ .kind = ORDER_IAS, .mode = IAS_PAPER };
 }
 
 static __always_inline struct gate_params gate_params(void)

@@ -21,16 +21,6 @@ static __always_inline void settle_debt(struct task_state *t, struct cpu_state *
 	t->debt_ns = debt_ns;
 }
 
-/* The vruntime of the task that runs on a CPU, charged up to now. */
-static __always_inline u64 get_running_vruntime(struct cpu_state *c, u64 now)
-{
-	u64 since_ns = READ_ONCE(c->running_since_ns);
-	u64 vruntime = READ_ONCE(c->running_vruntime);
-	u64 weight = READ_ONCE(c->running_weight);
-
-	return order_charge(vruntime, now - since_ns, weight);
-}
-
 s32 KEEL_OPS_S(keel_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
 	struct task_state *t = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -154,7 +144,7 @@ static __always_inline void charge_task(struct task_struct *p, struct task_state
 
 	t->vruntime = order_charge(before, ran_ns, t->weight);
 	t->executed_ns = executed;
-	if (settings.order == ORDER_IAS) {
+	if (may_aggregate()) {
 		u64 load = READ_ONCE(c->load), tasks = READ_ONCE(c->runnable);
 
 		WRITE_ONCE(c->fair_clock,
@@ -316,6 +306,7 @@ void KEEL_OPS(keel_running, struct task_struct *p)
 	}
 	t->seen_space = space_of(p);
 	note_space_switch(cpu, c, t->seen_space);
+	note_turn(p, t, cpu, c, now);
 	note_running(c, t, now);
 }
 

@@ -110,8 +110,10 @@ static __always_inline void preempt_deferred(struct task_struct *p, u32 own, str
 	c->deferred_ns = 0;
 	if (!head.exists || !order_should_preempt(&params, head.vruntime, get_running_vruntime(c, now)))
 		return;
-	if (settings.order == ORDER_IAS && is_passed_over(own, head.vruntime, now))
+	if (settings.order == ORDER_IAS && !takes_turns() && is_passed_over(own, head.vruntime, now))
 		return;
+	if (takes_turns())
+		c->woken = head.vruntime | 1;
 	count(COUNT_PREEMPT);
 	set_slice(p, 0);
 }

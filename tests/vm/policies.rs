@@ -47,7 +47,11 @@ pub const TESTS: &[Test] = &[
     Test { name: "policies::a_knob_turns_while_cpus_come_and_go", run: a_knob_turns_meanwhile },
     Test { name: "policies::the_gate_refuses_and_opens", run: the_gate_refuses_and_opens },
     Test { name: "policies::a_level_that_is_set_holds", run: a_level_that_is_set_holds },
-    Test { name: "policies::siblings_are_preferred", run: siblings_are_preferred },
+    Test { name: "policies::siblings_are_preferred", run: || siblings_are_preferred("rounds") },
+    Test {
+        name: "policies::siblings_are_preferred_paper",
+        run: || siblings_are_preferred("paper"),
+    },
     Test { name: "policies::a_configuration_names_programs", run: a_configuration_names_programs },
     Test { name: "policies::settings_outlive_a_restart", run: settings_outlive_a_restart },
     Test {
@@ -93,11 +97,14 @@ fn error_with(code: i32, arguments: &[&str]) -> String {
 
 /// All options of the papers' policies are on, which demands most of the verifier.
 fn the_papers_are_accepted() {
-    let everything = FLAGS.iter().map(|flag| match *flag {
-        "--parts=home,cost" => "--parts=home,cost,active,turns,similar",
-        other => other,
-    });
-    said(&["sched", "--load-only"].into_iter().chain(everything).collect::<Vec<_>>());
+    for mode in ["--ias-mode=rounds", "--ias-mode=paper"] {
+        let everything = FLAGS.iter().map(|flag| match *flag {
+            "--parts=home,cost" => "--parts=home,cost,active,turns,similar",
+            other => other,
+        });
+        let load = ["sched", "--load-only", mode].into_iter();
+        said(&load.chain(everything).collect::<Vec<_>>());
+    }
 }
 
 fn all_combinations_are_accepted() {
@@ -108,6 +115,9 @@ fn all_combinations_are_accepted() {
             .flat_map(|(question, (flag, answers))| [*flag, answers[choice >> question & 1]]);
         let flags: Vec<&str> = ["sched", "--load-only"].into_iter().chain(flags).collect();
         said(&flags);
+        if flags.contains(&"ias") {
+            said(&[&flags[..], &["--ias-mode", "paper"]].concat());
+        }
     }
     assert_eq!(state(), "disabled");
 }
@@ -296,8 +306,8 @@ fn show() -> serde_json::Value {
 
 /// With a bonus, a CPU runs threads of one process in a row, and slaves follow their master. The setting
 /// ends with the process.
-fn siblings_are_preferred() {
-    let keel = Keel::start(&["--order", "ias"]);
+fn siblings_are_preferred(mode: &str) {
+    let keel = Keel::start(&["--order", "ias", "--ias-mode", mode]);
     said(&["ias", "alloc", "0", "1", "2", "3"]);
     assert_eq!(show()["roles"], serde_json::json!({"0": 0, "1": 1, "2": 2, "3": 3}));
     let processes = started("siblings", 3);

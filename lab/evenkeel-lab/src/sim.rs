@@ -92,6 +92,10 @@ fn schedulers(args: &PolicyArgs) -> Result<Vec<Scheduler>> {
                     for slice in or_default(&args.slice_us) {
                         let mut options =
                             Options { order, gate, balance, parts, slice, ..Options::default() };
+                        if let Some(mode) = args.ias_mode {
+                            options.check_order("--ias-mode")?;
+                            options.ias.mode = mode;
+                        }
                         if args.ias_auto {
                             options.check_order("--ias-auto")?;
                             options.ias.auto = true;

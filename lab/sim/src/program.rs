@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use evenkeel_keel::{Aggregation, Shield, default_roles, grouped};
+use evenkeel_keel::{Aggregation, Mode, Shield, default_roles, grouped};
 use evenkeel_machine::Machine;
 
 use crate::mask::Mask;
@@ -265,12 +265,12 @@ impl Workload {
     }
 
     /// The role of each CPU, as set_ias_alloc would assign it. (Workload::check() has checked the
-    /// groups. If CPUs have gone offline since, CPUs that share a cache are a group.)
-    pub(crate) fn roles(&self, machine: &Machine) -> BTreeMap<u32, u16> {
+    /// groups. If CPUs have gone offline since, the default groups of this mode hold.)
+    pub(crate) fn roles(&self, machine: &Machine, mode: Mode) -> BTreeMap<u32, u16> {
         let own = self.together.as_deref().and_then(|groups| grouped(machine, groups).ok());
         match own {
             Some(roles) => machine.online().iter().zip(roles).collect(),
-            None => default_roles(machine),
+            None => default_roles(machine, mode),
         }
     }
 

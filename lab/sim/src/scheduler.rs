@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_keel::{InitialData, Options, default_roles};
+use evenkeel_keel::{IasOptions, InitialData, Mode, Options, Order, default_roles};
 use evenkeel_machine::Machine;
 use serde_json::Value;
 
@@ -47,7 +47,7 @@ impl Scheduler {
             unlimit_searches(&mut data);
         }
         let mut instance = Instance::load("keel", bytes, functions, Some(&data))?;
-        instance.set_record("roles", &role_bytes(&default_roles(machine)))?;
+        instance.set_record("roles", &role_bytes(&default_roles(machine, options.ias.mode)))?;
         Ok(instance)
     }
 
@@ -82,6 +82,11 @@ impl Scheduler {
         }
     }
 
+    /// The mode of the order `ias`: it decides which CPUs are a group by default, under any order.
+    pub(crate) fn ias_mode(&self) -> Mode {
+        self.options().map(|options| options.ias.mode).unwrap_or_default()
+    }
+
     /// The slice in microseconds; 0: it cannot be set.
     pub fn slice_us(&self) -> u64 {
         self.options().map_or(0, |options| options.slice.us())
@@ -101,6 +106,9 @@ impl std::fmt::Display for Scheduler {
                 if options.ias.auto {
                     f.write_str(" auto")?;
                 }
+                if options.order == Order::Ias && options.ias.mode == Mode::Paper {
+                    f.write_str(" ias_mode=paper")?;
+                }
                 if !options.parts.is_empty() {
                     write!(f, "+{}", options.parts)?;
                 }
@@ -109,6 +117,7 @@ impl std::fmt::Display for Scheduler {
                     order: options.order,
                     gate: options.gate,
                     slice: options.slice,
+                    ias: IasOptions { mode: options.ias.mode, ..IasOptions::default() },
                     ..Options::default()
                 };
                 let usual = usual.parameters();

@@ -7,7 +7,7 @@
 mod common;
 
 use common::Sim;
-use evenkeel_keel::{Aggregation, Options, Order, Tuning, Why};
+use evenkeel_keel::{Aggregation, Mode, Options, Order, Tuning, Why};
 use evenkeel_machine::Machine;
 use evenkeel_sim::Outcome;
 use evenkeel_sim::program::Workload;
@@ -30,6 +30,7 @@ enum Bonus {
 
 fn run(workload: &str, machine: &Machine, bonus: Bonus) -> Outcome {
     let mut options = Options { order: Order::Ias, ..Options::default() };
+    options.ias.mode = Mode::Paper;
     options.ias.auto = matches!(bonus, Bonus::Auto);
     let mut workload = Workload::by_name(workload, 1).unwrap();
     if let Bonus::Fixed(bonus_value) = bonus {

@@ -1,5 +1,6 @@
-//! The order `ias` in the whole keel: siblings run one after the other on a CPU, and at the same time
-//! on CPUs that share a cache, as far as the bonus allows.
+//! The order `ias` in the whole keel, in the mode `paper`: siblings run one after the other on a CPU, and
+//! at the same time on CPUs that share a cache, as far as the bonus allows. (rounds.rs has the other
+//! mode.)
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use common::build::with_fault;
 use common::{MS, Sim, hog, keel_build, paper};
 use evenkeel_invariants::{Left, What};
-use evenkeel_keel::{Aggregation, Gate, Options, Order};
+use evenkeel_keel::{Aggregation, Gate, IasOptions, Mode, Options, Order};
 use evenkeel_machine::Machine;
 use evenkeel_sim::program::{GroupPlan, KERNEL, Op, TaskPlan, Workload};
 use evenkeel_sim::{Mask, Outcome, Scheduler};
@@ -19,8 +20,14 @@ use evenkeel_sim::{Mask, Outcome, Scheduler};
 /// Programs of several threads each, on CPUs that share a cache.
 const GROUPS: &str = "groups:programs=4,threads=8,work=40ms,rounds=4,pause=1ms";
 
+/// The order `ias` in the mode `paper`.
+fn literal() -> Options {
+    let ias = IasOptions { mode: Mode::Paper, ..IasOptions::default() };
+    Options { order: Order::Ias, ias, ..Options::default() }
+}
+
 fn run(order: Order, bonus_ms: Option<u64>, limit: u64) -> Outcome {
-    let options = Options { order, ..Options::default() };
+    let options = Options { order, ..literal() };
     let mut workload = Workload::by_name(GROUPS, 1).unwrap();
     let how = bonus_ms.map(|ms| Aggregation {
         pid: 0,
@@ -61,7 +68,7 @@ fn a_limit_means_more_switches_between_address_spaces() {
 
 #[test]
 fn slaves_follow_their_masters_address_space() {
-    let options = Options { order: Order::Ias, ..Options::default() };
+    let options = literal();
     let mut workload = Workload::by_name(GROUPS, 1).unwrap();
     workload.aggregate(Some(Aggregation {
         pid: 0,
@@ -87,7 +94,7 @@ fn programs_without_a_bonus_or_under_fair_do_not_aggregate() {
 
 /// Four CPUs that share a cache, every program with this bonus; parameters as NAME=VALUE.
 fn run_with(workload: &str, gate: Gate, bonus_ms: u64, knobs: &[&str]) -> Outcome {
-    let mut options = Options { order: Order::Ias, gate, ..Options::default() };
+    let mut options = Options { gate, ..literal() };
     for knob in knobs {
         let (name, value) = knob.split_once('=').unwrap();
         options.set_parameter(name, value).unwrap();
@@ -146,7 +153,7 @@ fn an_index_that_loses_tasks_is_caught() {
     let mut workload = Workload::by_name(GROUPS, 1).unwrap();
     let how = Aggregation { pid: 0, agg: 1, bonus_type: 0, bonus_value: 50 * MS, limit: 0 };
     workload.aggregate(Some(how));
-    let options = Options { order: Order::Ias, ..Options::default() };
+    let options = literal();
     let scheduler = Scheduler::Built(options, forgets.into());
     let machine = Machine::preset("small").unwrap();
     let outcome = Sim { workload, scheduler, ..Sim::new(machine) }.outcome();
@@ -174,7 +181,7 @@ fn kernel_threads_do_not_end_a_run_of_siblings() {
                 ..TaskPlan::new(format!("kworker{cpu}"), turns.collect())
             });
         }
-        let options = Options { order: Order::Ias, ..Options::default() };
+        let options = literal();
         let machine = Machine::preset("small").unwrap();
         Sim { workload, ..Sim::keel_with(machine, options) }.run().switches_other
     };
@@ -254,8 +261,8 @@ fn extremes_ms(outcome: &Outcome) -> (u64, u64) {
 #[test]
 fn slaves_run_their_masters_program_wherever_its_threads_wait() {
     const BONUS_MS: u64 = 3 * 4;
-    let ias = || Options { order: Order::Ias, ..Options::default() };
-    let (plain, together) = (crowded(ias(), None), crowded(ias(), Some(multiple(3))));
+
+    let (plain, together) = (crowded(literal(), None), crowded(literal(), Some(multiple(3))));
     let share = |outcome: &Outcome| outcome.same_space_ns as f64 / outcome.together_ns as f64;
     println!("{:.3} -> {:.3}", share(&plain), share(&together));
     assert_eq!(plain.counters["move_aggregate"], 0);
@@ -265,7 +272,7 @@ fn slaves_run_their_masters_program_wherever_its_threads_wait() {
     println!("{before:?} -> {after:?} ms");
     assert!(after.0 + 2 * BONUS_MS >= before.0 && after.1 <= before.1 + 2 * BONUS_MS);
     // The gate is asked about each exchanged task.
-    let asked = crowded(Options { gate: Gate::Zone, ..ias() }, Some(multiple(3))).counters;
+    let asked = crowded(Options { gate: Gate::Zone, ..literal() }, Some(multiple(3))).counters;
     assert!(asked["move_aggregate"] > 0 && asked["gate_busy"] >= asked["move_aggregate"]);
 }
 
@@ -280,7 +287,7 @@ fn slaves_run_their_masters_program_whatever_threads_weigh() {
         [|task| task.group = 1, |task| task.group = 2 + task.space as usize, |task| task.nice = 10];
     for change in changes {
         let run = |how| {
-            let options = Options { order: Order::Ias, ..Options::default() };
+            let options = literal();
             let mut sim = gathered(keel(options), how, [4, 24], &[Op::Run(50_000 * MS)]);
             let threads = sim.workload.tasks.len() - 1;
             sim.workload.tasks[..threads].iter_mut().for_each(change);
@@ -310,7 +317,7 @@ fn the_index_does_not_keep_tasks_that_left_during_a_move() {
         let then = if looks_again { end } else { enters };
         let other = format!("{after}	if (pid & 1) {{ {meanwhile} }}\n{then}");
         let keel = with_fault("bpf/keel/index.h", &format!("{after}{end}"), &other);
-        let options = Options { order: Order::Ias, ..Options::default() };
+        let options = literal();
         let scheduler = Scheduler::Built(options, keel.into());
         let outcome = gathered(scheduler, Some(multiple(3)), [4, 24], &[Op::Run(20 * MS)]).run();
         assert!(outcome.counters["move_aggregate"] > 0 && outcome.runnable == 0);
@@ -351,7 +358,7 @@ fn keel(options: Options) -> Scheduler {
 }
 
 fn ias() -> Scheduler {
-    keel(Options { order: Order::Ias, ..Options::default() })
+    keel(literal())
 }
 
 #[test]
@@ -400,7 +407,7 @@ fn groups_follow_the_workloads_setting() {
 
 #[test]
 fn neither_exact_nor_bounded_searches_miss_a_task() {
-    let exact = Scheduler::Exact(Options { order: Order::Ias, ..Options::default() });
+    let exact = Scheduler::Exact(literal());
     let (exact, bounded) = (memory(exact, Some(3), None), memory(ias(), Some(3), None));
     assert_eq!(exact.counters["window"], 0);
     assert_eq!(bounded.counters["window"], 0);
@@ -421,7 +428,7 @@ fn a_lone_thread_among_a_thousand_siblings_falls_behind_by_at_most_the_bonus() {
         let bonus_value = bonus_ms * MS;
         let how = Aggregation { pid: 1, agg: 1, bonus_type: 0, bonus_value, limit: 0 };
         workload.aggregations = vec![how];
-        let options = Options { order: Order::Ias, ..Options::default() };
+        let options = literal();
         let outcome = Sim { workload, ..Sim::keel_with(paper(CPUS as u32), options) }.run();
         outcome.accounts.last().unwrap().ended_ns.unwrap()
     };
@@ -452,7 +459,7 @@ fn a_wakee_does_not_wait_behind_tasks_that_fell_behind() {
     let how = Aggregation { pid: 1, agg: 1, bonus_type: 0, bonus_value: BONUS_NS, limit: 0 };
     let duration_ns = 200_000 * MS;
     let workload = Workload { tasks, aggregations: vec![how], duration_ns, ..Workload::default() };
-    let options = Options { order: Order::Ias, ..Options::default() };
+    let options = literal();
     let outcome = Sim { workload, ..Sim::keel_with(paper(1), options) }.run();
     let waited_ns = outcome.accounts.last().unwrap().ended_ns.unwrap() / TIMES - 98 * MS;
     // Preferred runs take half of the time, and on average half of one is still to come.
@@ -516,7 +523,7 @@ fn threads_of_little_weight_lend_their_siblings_no_larger_bonus() {
     const TIMES: u64 = 3;
     let lead = |nice: i32| {
         let of = |space| TaskPlan { space, ..hog(100_000 * MS) };
-        let options = Options { order: Order::Ias, ..Options::default() };
+        let options = literal();
         let mut sim = Sim::keel_with(paper(1), options).tasks(2, of(0)).tasks(3, of(1));
         for at in 0..30 {
             let ops = vec![Op::Run(MS / 2 + at * MS / 100), Op::Sleep(MS / 20), Op::Goto(0)];
@@ -537,7 +544,7 @@ fn threads_of_little_weight_lend_their_siblings_no_larger_bonus() {
 fn threads_of_little_weight_have_a_bonus_too() {
     let switches = |times: u64| {
         let of = |space| TaskPlan { space, nice: 15, ..hog(100_000 * MS) };
-        let options = Options { order: Order::Ias, ..Options::default() };
+        let options = literal();
         let mut sim = Sim::keel_with(paper(1), options).tasks(8, of(0)).tasks(8, of(1));
         sim.workload.aggregate(Some(multiple(times)));
         sim.workload.duration_ns = 10_000 * MS;
@@ -554,7 +561,7 @@ fn no_waking_task_preempts_in_vain() {
     const SLICE_NS: u64 = 4 * MS;
     for how in [Aggregation { bonus_type: 0, bonus_value: 50 * MS, ..multiple(0) }, multiple(12)] {
         let of = |space, ops| TaskPlan { space, ..TaskPlan::new("thread", ops) };
-        let options = Options { order: Order::Ias, ..Options::default() };
+        let options = literal();
         let mut sim = Sim::keel_with(paper(1), options)
             .tasks(8, of(0, vec![Op::Run(100_000 * MS)]))
             .tasks(3, of(1, vec![Op::Sleep(17 * MS), Op::Run(MS / 2), Op::Goto(0)]));

@@ -8,7 +8,7 @@ mod common;
 use common::build::with_fault;
 use common::{MS, Sim, hog, longest_wait_ns, paper};
 use evenkeel_invariants::Limits;
-use evenkeel_keel::{Aggregation, Options, Order, USER_BONUS_NS, USER_TURN_NS};
+use evenkeel_keel::{Aggregation, IasOptions, Mode, Options, Order, USER_BONUS_NS, USER_TURN_NS};
 use evenkeel_sim::program::{GroupPlan, Op, TaskPlan};
 use evenkeel_sim::{Outcome, STRICT, Scheduler};
 
@@ -62,8 +62,9 @@ fn attackers(attack: Attack, first: usize) -> Vec<TaskPlan> {
 }
 
 /// So many hogs beside the attack on one CPU; `groups`: each side has a cgroup of its own.
-fn attacked(attack: Attack, hogs: usize, groups: bool) -> Sim {
-    let options = Options { order: Order::Ias, ..Options::default() };
+fn attacked(mode: Mode, attack: Attack, hogs: usize, groups: bool) -> Sim {
+    let ias = IasOptions { mode, ..IasOptions::default() };
+    let options = Options { order: Order::Ias, ias, ..Options::default() };
     let victim = TaskPlan { space: 0, group: 2, ..hog(2 * LASTS_MS * MS) };
     let mut sim = Sim::keel_with(paper(1), options).tasks(hogs, victim);
     sim.workload.tasks.extend(attackers(attack, hogs));
@@ -108,19 +109,21 @@ fn threads_that_come_and_go_starve_no_task() {
                 assert!(outcome.broken.is_empty(), "{:#?}", outcome.broken);
                 suffered(&outcome, hogs)
             };
-            let mut fair = attacked(attack, hogs, groups);
+            let mut fair = attacked(Mode::Paper, attack, hogs, groups);
             fair.workload.aggregations.clear();
             let (due, round_ms) = run(fair);
-            let (share, longest_ms) = run(attacked(attack, hogs, groups));
-            let world = format!("{attack:?}, {hogs} hogs, groups {groups}");
-            println!("{world}: {due} -> {share} per mille, {round_ms} -> {longest_ms} ms");
-            // What siblings may keep all others waiting, and a round of turns before and after.
-            let most_ms = TURN_MS + 2 * round_ms;
-            assert!(
-                longest_ms <= most_ms,
-                "{world}: waited {longest_ms} ms, {round_ms} ms if fair"
-            );
-            assert!(share >= due * (PART - 1) / PART * 98 / 100, "{world}: {share} of {due}");
+            for mode in Mode::ALL {
+                let (share, longest_ms) = run(attacked(mode, attack, hogs, groups));
+                let world = format!("{mode}, {attack:?}, {hogs} hogs, groups {groups}");
+                println!("{world}: {due} -> {share} per mille, {round_ms} -> {longest_ms} ms");
+                // What siblings may keep all others waiting, and a round of turns before and after.
+                let most_ms = TURN_MS + 2 * round_ms;
+                assert!(
+                    longest_ms <= most_ms,
+                    "{world}: waited {longest_ms} ms, {round_ms} ms if fair"
+                );
+                assert!(share >= due * (PART - 1) / PART * 98 / 100, "{world}: {share} of {due}");
+            }
         }
     }
 }
@@ -153,7 +156,7 @@ fn without_the_inheritance_fresh_threads_gain() {
 
 /// What six hogs suffer beside an attack, under this build of the keel.
 fn suffered_under(attack: Attack, build: Option<Vec<u8>>) -> (u64, u64) {
-    let mut sim = attacked(attack, 6, false);
+    let mut sim = attacked(Mode::Paper, attack, 6, false);
     if let Some(build) = build {
         sim.scheduler = Scheduler::Built(sim.scheduler.options().unwrap().clone(), build.into());
     }

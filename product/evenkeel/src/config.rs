@@ -216,6 +216,8 @@ impl SchedOptions {
             slice_us: self.slice_us.or(other.slice_us),
             capacity: self.capacity.or(other.capacity),
             static_capacity: self.static_capacity || other.static_capacity,
+            ias_mode: self.ias_mode.or(other.ias_mode),
+            ias_turn: self.ias_turn.or(other.ias_turn),
             ias_window: self.ias_window.or(other.ias_window),
             ias_kick: self.ias_kick.or(other.ias_kick),
             ias_auto: self.ias_auto || other.ias_auto,

@@ -76,6 +76,8 @@ pub fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
         static_capacity: set.static_capacity,
         max_idle_wait: max_idle_wait.unwrap_or_default(),
         ias: IasOptions {
+            mode: set.ias_mode.unwrap_or_default(),
+            turn: set.ias_turn.unwrap_or_default(),
             window: set.ias_window.unwrap_or_default(),
             kick: set.ias_kick.unwrap_or_default(),
             auto: set.ias_auto,
@@ -85,6 +87,12 @@ pub fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
     };
     options.check_parts()?;
     // In a file, options of another order policy are ignored; as flags, they are an error.
+    if flags.ias_mode.is_some() {
+        options.check_order("--ias-mode")?;
+    }
+    if flags.ias_turn.is_some() {
+        options.check_rounds("--ias-turn")?;
+    }
     if flags.ias_window.is_some() {
         options.check_order("--ias-window")?;
     }

@@ -52,7 +52,7 @@ u32 test_order_pick(u32 kind, const struct order_candidate *candidates)
 {
 	struct order_params params = { .kind = kind, .slice_ns = 4000000 };
 
-	return order_pick(&params, candidates[0], candidates[1], candidates[2], candidates[3]);
+	return order_pick(&params, &candidates[0], &candidates[1], &candidates[2], &candidates[3]);
 }
 
 u32 test_order_is_head_next(u32 kind, const struct order_candidate *prev)
@@ -62,9 +62,31 @@ u32 test_order_is_head_next(u32 kind, const struct order_candidate *prev)
 	return order_is_head_next(&params, *prev);
 }
 
-u64 test_order_calc_bonus(const struct aggregation *space, u64 quantum_ns, u64 preferred)
+/* The order `ias` in this mode (enum ias_mode), with slices of 4 ms and turns of 20 ms. */
+static struct order_params in_mode(u32 mode)
 {
-	return order_calc_bonus(space, quantum_ns, preferred);
+	return (struct order_params){
+		.kind = ORDER_IAS, .mode = mode, .slice_ns = 4000000, .turn_ns = 20000000,
+	};
+}
+
+u64 test_order_calc_bonus(u32 mode, const struct aggregation *space, u64 quantum_ns, u64 preferred)
+{
+	struct order_params params = in_mode(mode);
+
+	return order_calc_bonus(&params, space, quantum_ns, preferred);
+}
+
+u32 test_order_is_turn_over(u64 ns)
+{
+	struct order_params params = in_mode(IAS_ROUNDS);
+
+	return order_is_turn_over(&params, ns);
+}
+
+u32 test_order_passes_turn(u64 head, u64 clock, u64 woken)
+{
+	return order_passes_turn(head, clock, woken);
 }
 
 u64 test_order_update_fair_clock(u64 fair_clock, u64 clock, u64 vruntime, u64 run_ns, u64 load,
@@ -73,10 +95,10 @@ u64 test_order_update_fair_clock(u64 fair_clock, u64 clock, u64 vruntime, u64 ru
 	return order_update_fair_clock(fair_clock, clock, vruntime, run_ns, load, tasks);
 }
 
-u32 test_order_may_prefer(const struct aggregation *space, u64 bonus_ns, u64 fair_clock, u64 fair,
-			  u64 load, u64 tasks)
+u32 test_order_may_prefer(u32 mode, const struct aggregation *space, u64 bonus_ns, u64 fair_clock,
+			  u64 fair, u64 load, u64 tasks)
 {
-	struct order_params params = { .kind = ORDER_IAS, .slice_ns = 4000000 };
+	struct order_params params = in_mode(mode);
 
 	return order_may_prefer(&params, space, bonus_ns, fair_clock, fair, load, tasks);
 }
@@ -103,7 +125,7 @@ u32 test_order_is_similar_weight(u64 weight, u64 other)
 
 u32 test_order_should_publish(u32 choice, const struct order_candidate *sibling)
 {
-	return order_should_publish((enum order_choice)choice, *sibling);
+	return order_should_publish((enum order_choice)choice, sibling);
 }
 
 u32 test_order_is_sibling(u32 kind, u64 task_space, u64 running_space)

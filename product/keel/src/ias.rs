@@ -30,6 +30,7 @@ use self::aggregation::Aggregation;
 use self::auto::Tuning;
 use self::error::IasError;
 use self::groups::{allocation, default_roles, grouped, present};
+use self::options::{IasOptions, Mode};
 use self::quota::{Quotas, UserSpaces};
 use self::rights::Rights;
 use self::settings::{IasSettings, Preference};
@@ -65,6 +66,8 @@ pub(crate) struct Ias {
     roles: Option<BTreeMap<u32, u16>>,
     /// What the configuration says.
     settings: IasSettings,
+    /// Decides which groups there are by default.
+    mode: Mode,
     /// Processes that were set because of their program, by number and start: each is only once, so
     /// that what somebody says of it afterwards holds.
     adopted: BTreeSet<Known>,
@@ -118,8 +121,9 @@ impl Search {
 }
 
 impl Ias {
-    pub fn new(settings: IasSettings, auto: bool) -> Self {
-        Self { settings, helper: auto.then(Watch::default), ..Self::default() }
+    pub fn new(settings: IasSettings, options: IasOptions) -> Self {
+        let (helper, mode) = (options.auto.then(Watch::default), options.mode);
+        Self { settings, helper, mode, ..Self::default() }
     }
 
     /// Lets the helper look, if it is time, and does what it says.
@@ -294,8 +298,8 @@ impl Ias {
         Ok(())
     }
 
-    /// Tells a keel that was loaded anew what the last one knew. Without any roles, CPUs that share a
-    /// cache are a group.
+    /// Tells a keel that was loaded anew what the last one knew. Without any roles, the default groups
+    /// hold.
     pub(crate) fn restore(
         &self,
         scheduler: &Scheduler,
@@ -313,14 +317,14 @@ impl Ias {
             let roles = grouped(machine, groups).and_then(|roles| allocation(machine, &roles));
             let warn = |why: &_| {
                 tracing::warn!(
-                    "configuration, table [ias]: {why}; CPUs that share a cache are a group"
+                    "configuration, table [ias]: {why}; the default groups hold instead"
                 );
             };
             roles.inspect_err(warn).ok()
         };
         let given = self.roles.as_ref().map(|roles| present(roles, &machine.online()));
         let given = given.or_else(settled);
-        given.unwrap_or_else(|| default_roles(machine))
+        given.unwrap_or_else(|| default_roles(machine, self.mode))
     }
 
     /// What `peer` may know: root, all; another user, what is about its own processes.

@@ -47,6 +47,8 @@ impl InitialData {
             online: topology.online,
             parts: if options.balance == Balance::Capability { options.parts.bits() } else { 0 },
             smt: u32::from(topology.smt),
+            ias_mode: options.ias.mode as u32,
+            pad: 0,
         };
         let parts: [&[u8]; 6] = [
             bytemuck::cast_slice(&topology.cpu_at),
@@ -101,6 +103,7 @@ pub(crate) fn lay_out_tunables(options: &Options) -> RawTunables {
         max_idle_wait_ns: options.max_idle_wait.ns(),
         sibling_window: options.ias.window.tasks(),
         sibling_kick: options.ias.kick as u64,
+        turn_ns: options.ias.turn.ns(),
         zone_at: 0,
         zone: [options.zone.raw(); 2],
         shielded: options.shield.cpus().len() as u64,

@@ -38,6 +38,8 @@ pub struct RawSettings {
     pub online: u32,
     pub parts: u32,
     pub smt: u32,
+    pub ias_mode: u32,
+    pub pad: u32,
 }
 
 /// `struct keel_tunables`.
@@ -49,6 +51,7 @@ pub struct RawTunables {
     pub max_idle_wait_ns: u64,
     pub sibling_window: u64,
     pub sibling_kick: u64,
+    pub turn_ns: u64,
     pub zone_at: u64,
     pub zone: [RawZone; 2],
     pub shielded: u64,
@@ -191,6 +194,10 @@ pub struct RawCpuState {
     pub running_space: u64,
     pub quantum_ns: u64,
     pub preferred: u64,
+    pub turn_space: u64,
+    pub turn_began_ns: u64,
+    pub turn_goes_on: u64,
+    pub woken: u64,
     pub mean: u64,
     pub furthest: u64,
     pub fair_clock: u64,
@@ -224,6 +231,10 @@ pub struct RawCpuState {
     pub fetch_weight: u64,
     /// The fields of each `struct known_space`.
     pub known: [[u64; 8]; 3],
+    /// The fields of each `struct sibling`.
+    pub found: [[u64; 4]; 2],
+    /// The fields of `struct keel_pick`.
+    pub pick: [u64; 11],
     pub counters: [u64; MAX_COUNTERS],
     pub decided: u64,
     pub decision: [RawDecision; MAX_DECISIONS],

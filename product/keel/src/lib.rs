@@ -12,6 +12,7 @@
 //! | `initial_data` | what the keel is given before it starts, byte for byte |
 //! | `layout` | the structs and limits of `bpf/keel/intf.h` |
 //! | `options` | how the keel runs: policies and parameters |
+//! | `slice` | the slice of a task, and how times are written |
 //! | `option_error` | why a value cannot be an option |
 //! | `policies` | the three questions and their policies |
 //! | `parts` | the parts of the balance policy `capability` |
@@ -50,6 +51,7 @@ mod policies;
 mod scheduler;
 mod service;
 mod shield;
+mod slice;
 mod statistics;
 mod support;
 mod topology;
@@ -65,19 +67,20 @@ pub use ias::auto::{Auto, Seen, Tuning, Why};
 pub use ias::bonus::Bonus;
 pub use ias::error::IasError;
 pub use ias::groups::{MAX_ROLE, allocation, default_roles, grouped, roles_of_request};
-pub use ias::options::{IasOptions, Kick, Window};
+pub use ias::options::{IasOptions, Kick, Mode, Turn, Window};
 pub use ias::quota::UserSpaces;
 pub use ias::rights::{Rights, USER_BONUS_NS, USER_TURN_NS};
 pub use ias::settings::{IasSettings, Preference};
 pub use ias::{IasState, Search};
 pub use initial_data::InitialData;
 pub use option_error::OptionError;
-pub use options::{Capacities, IdleWait, Options, Slice};
+pub use options::{Capacities, IdleWait, Options};
 pub use parts::Parts;
 pub use policies::{Balance, Gate, Order};
 pub use scheduler::{LoadError, Scheduler};
 pub use service::{Service, ServiceError, argument_text, run};
 pub use shield::{Shield, ShieldError};
+pub use slice::Slice;
 pub use statistics::Statistics;
 pub use support::{Unsupported, support};
 pub use topology::TopologyError;

@@ -105,6 +105,12 @@ pub enum OptionError {
         /// The largest window.
         most: u64,
     },
+    /// No mode of the order `ias` has this name.
+    #[error("mode \"{0}\": expected rounds or paper")]
+    Mode(String),
+    /// The longest turn of the order `ias` is out of its range, or no time.
+    #[error("turn \"{0}\": expected a time from 100us to 1s, like 20ms")]
+    Turn(String),
     /// No choice of slaves to kick has this name.
     #[error("kick \"{0}\": expected none, idle or busy")]
     Kick(String),
@@ -115,6 +121,16 @@ pub enum OptionError {
         name: &'static str,
         /// The order policy that runs.
         order: String,
+    },
+    /// A parameter of a mode of the order `ias` that does not run.
+    #[error(
+        "{name}: the keel runs with --ias-mode {mode}; start it with --ias-mode rounds to use this"
+    )]
+    NotRounds {
+        /// The parameter.
+        name: &'static str,
+        /// The mode that runs.
+        mode: String,
     },
     /// The text does not give CPUs and their capacity.
     #[error(

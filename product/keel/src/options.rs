@@ -9,79 +9,13 @@ use evenkeel_machine::{CAPABILITY_SCALE, CpuSet};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::ias::options::{IasOptions, KICK, WINDOW};
+use crate::ias::options::{IasOptions, KICK, Mode, TURN, WINDOW};
 use crate::option_error::{OptionError, from_text};
 use crate::parts::Parts;
 use crate::policies::{Balance, Gate, Order};
 use crate::shield::Shield;
+use crate::slice::{Slice, parse_us};
 use crate::zone::{Level, Zone};
-
-/// How long a task may run before the next pick.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "u64")]
-pub struct Slice {
-    us: u64,
-}
-
-impl Slice {
-    /// Shorter slices are mostly overhead.
-    pub const MIN_US: u64 = 100;
-    /// Longer values come near the 30 s after which the kernel takes a scheduler for stalled.
-    pub const MAX_US: u64 = 1_000_000;
-
-    /// A slice of so many microseconds.
-    ///
-    /// # Errors
-    /// Out of [`Slice::MIN_US`]..=[`Slice::MAX_US`].
-    pub fn from_us(us: u64) -> Result<Self, OptionError> {
-        if !(Self::MIN_US..=Self::MAX_US).contains(&us) {
-            return Err(Self::error(us.to_string()));
-        }
-        Ok(Self { us })
-    }
-
-    fn error(value: String) -> OptionError {
-        OptionError::Slice { value, lowest_us: Self::MIN_US, highest_us: Self::MAX_US }
-    }
-
-    /// In microseconds.
-    pub fn us(self) -> u64 {
-        self.us
-    }
-
-    /// In nanoseconds.
-    pub fn ns(self) -> u64 {
-        self.us * 1000
-    }
-}
-
-impl Default for Slice {
-    fn default() -> Self {
-        Self { us: 4_000 }
-    }
-}
-
-impl fmt::Display for Slice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.us)
-    }
-}
-
-impl TryFrom<u64> for Slice {
-    type Error = OptionError;
-
-    fn try_from(us: u64) -> Result<Self, OptionError> {
-        Self::from_us(us)
-    }
-}
-
-impl FromStr for Slice {
-    type Err = OptionError;
-
-    fn from_str(text: &str) -> Result<Self, OptionError> {
-        text.parse().map_err(|_| Self::error(text.to_owned())).and_then(Self::from_us)
-    }
-}
 
 /// How long the gate may keep a task waiting while a CPU that it may use is idle. After that the task
 /// migrates without the gate's verdict.
@@ -127,15 +61,7 @@ impl FromStr for IdleWait {
         if text == "never" {
             return Ok(Self::NEVER);
         }
-        let (number, unit) = text.split_at(text.find(char::is_alphabetic).unwrap_or(text.len()));
-        let unit_us = match unit {
-            "us" => Some(1),
-            "ms" => Some(1000),
-            "s" => Some(1_000_000),
-            _ => None,
-        };
-        let us = unit_us.and_then(|unit_us: u64| unit_us.checked_mul(number.parse().ok()?));
-        match us {
+        match parse_us(text) {
             Some(us @ 1..=Self::MAX_US) => Ok(Self { us: Some(us) }),
             _ => Err(OptionError::IdleWait(text.to_owned())),
         }
@@ -223,7 +149,7 @@ const SHIELD: &str = "shield";
 
 fn unknown_parameter(name: &str) -> OptionError {
     let knobs: Vec<&str> = Zone::names().collect();
-    let known = [SLICE, IDLE_WAIT, SHIELD, WINDOW, KICK, ZONE].join(", ");
+    let known = [SLICE, IDLE_WAIT, SHIELD, WINDOW, KICK, TURN, ZONE].join(", ");
     let known = format!("{known}, {}", knobs.join(", "));
     OptionError::Parameter { name: name.to_owned(), known }
 }
@@ -242,8 +168,8 @@ impl Options {
     }
 
     /// The parameters that may change while the keel runs, by name: `slice_us`, `max_idle_wait` and
-    /// `shield`; with the order `ias` also `ias_window` and `ias_kick`; with the gate `zone` its level
-    /// and the knobs under the paper's names.
+    /// `shield`; with the order `ias` also `ias_window`, `ias_kick` and, in the mode `rounds`, `ias_turn`;
+    /// with the gate `zone` its level and the knobs under the paper's names.
     pub fn parameters(&self) -> Map<String, Value> {
         let mut parameters = Map::new();
         parameters.insert(SLICE.to_owned(), self.slice.us().into());
@@ -251,6 +177,9 @@ impl Options {
         if self.order == Order::Ias {
             parameters.insert(WINDOW.to_owned(), self.ias.window.tasks().into());
             parameters.insert(KICK.to_owned(), self.ias.kick.to_string().into());
+            if self.ias.mode == Mode::Rounds {
+                parameters.insert(TURN.to_owned(), self.ias.turn.to_string().into());
+            }
         }
         parameters.insert(SHIELD.to_owned(), self.shield.to_string().into());
         if self.gate == Gate::Zone {
@@ -272,6 +201,18 @@ impl Options {
         Err(OptionError::NotIas { name, order: self.order.to_string() })
     }
 
+    /// Checks that the order is `ias` and address spaces take turns.
+    ///
+    /// # Errors
+    /// The order or its mode is another one.
+    pub fn check_rounds(&self, name: &'static str) -> Result<(), OptionError> {
+        self.check_order(name)?;
+        if self.ias.mode == Mode::Rounds {
+            return Ok(());
+        }
+        Err(OptionError::NotRounds { name, mode: self.ias.mode.to_string() })
+    }
+
     /// Changes one parameter.
     ///
     /// # Errors
@@ -289,6 +230,11 @@ impl Options {
                 let kick = value.parse()?;
                 self.check_order(KICK)?;
                 self.ias.kick = kick;
+            }
+            TURN => {
+                let turn = value.parse()?;
+                self.check_rounds(TURN)?;
+                self.ias.turn = turn;
             }
             SHIELD => self.shield = value.parse()?,
             _ => {
@@ -310,14 +256,6 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_slice_is_within_its_range() {
-        assert_eq!("240000".parse::<Slice>().unwrap().ns(), 240_000_000);
-        for nonsense in ["0", "99", "1000001", "-1", "4ms", ""] {
-            assert!(nonsense.parse::<Slice>().is_err(), "{nonsense}");
-        }
-    }
 
     #[test]
     fn a_wait_has_a_unit_or_is_never() {
@@ -374,6 +312,23 @@ mod tests {
             assert!(why.contains("runs with --gate always; start it with --gate zone"), "{why}");
         }
         assert!(!options.parameters().contains_key("balance_level"));
+    }
+
+    #[test]
+    fn turns_change_only_where_spaces_take_turns() {
+        let mut options = Options { order: Order::Ias, ..Options::default() };
+        options.set_parameter("ias_turn", "8ms").unwrap();
+        assert_eq!(options.parameters()["ias_turn"], "8ms");
+        options.ias.mode = Mode::Paper;
+        assert!(!options.parameters().contains_key("ias_turn"));
+        let why = options.set_parameter("ias_turn", "4ms").unwrap_err().to_string();
+        assert!(
+            why.contains("runs with --ias-mode paper; start it with --ias-mode rounds"),
+            "{why}"
+        );
+        let why = Options::default().set_parameter("ias_turn", "4ms").unwrap_err().to_string();
+        assert!(why.contains("start it with --order ias"), "{why}");
+        assert_eq!(options.ias.turn.to_string(), "8ms");
     }
 
     #[test]

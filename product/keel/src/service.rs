@@ -85,7 +85,7 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
     let mut server = Server::bind(&service.socket)?;
     let mut state = State {
         options: service.options.clone(),
-        ias: Ias::new(service.ias.clone(), service.options.ias.auto),
+        ias: Ias::new(service.ias.clone(), service.options.ias),
         machine: (service.machine)()?,
         relief: Relief::default(),
         earlier: Statistics::default(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
-use evenkeel_keel::{Balance, Bonus, Gate, Order, Parts, Slice};
+use evenkeel_keel::{Balance, Bonus, Gate, Mode, Order, Parts, Slice};
 use evenkeel_sim::{Shard, program};
 
 /// `evenkeel-lab sim`.
@@ -55,17 +55,21 @@ pub struct PolicyArgs {
     /// Aggregate the threads of every program with this bonus, like 3x or 10ms (with --order ias).
     #[arg(long, value_name = "BONUS")]
     pub bonus: Option<Bonus>,
+    /// Aggregate as `evenkeel sched --ias-mode` does: rounds, paper (with --order ias) [default: rounds].
+    #[arg(long, value_name = "MODE")]
+    pub ias_mode: Option<Mode>,
     /// Find the bonus of each program while it runs, as `evenkeel sched --ias-auto` does (with --order
     /// ias).
     #[arg(long, conflicts_with = "bonus")]
     pub ias_auto: bool,
     /// Aggregate on these groups of CPUs together: llc, node, or CPUs like 0-3/4-7; the first CPU of a
-    /// group is its master (with --order ias) [default: llc].
+    /// group is its master (with --order ias) [default: an L2 cache of several cores, or four CPUs of a
+    /// last-level cache; with --ias-mode paper: llc].
     #[arg(long, value_name = "GROUPS", requires = "bonus")]
     pub groups: Option<String>,
     /// Simulate a single first-in, first-out queue instead of the keel.
     #[arg(long, conflicts_with_all = ["order", "gate", "balance", "parts", "slice_us", "knobs", "bonus",
-          "ias_auto"])]
+          "ias_mode", "ias_auto"])]
     pub fifo: bool,
 }
 

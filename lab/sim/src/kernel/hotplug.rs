@@ -48,7 +48,8 @@ impl Kernel {
 
     /// Sets the workload's own groups of CPUs, instead of CPUs that share a cache.
     fn set_roles(&mut self) {
-        let record = keel_state::role_bytes(&self.workload.roles(&self.machine));
+        let record =
+            keel_state::role_bytes(&self.workload.roles(&self.machine, self.scheduler.ias_mode()));
         if let Err(why) = self.instance.set_record("roles", &record) {
             self.end = Some(End::Host(why.to_string()));
         }

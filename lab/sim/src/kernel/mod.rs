@@ -204,7 +204,7 @@ impl Kernel {
             sync: steps::Objects::new(workload),
             caches,
             near_caches,
-            coscheduling: CoScheduling::new(&workload.roles(machine)),
+            coscheduling: CoScheduling::new(&workload.roles(machine, scheduler.ias_mode())),
             balancer: simulation
                 .balancer
                 .clone()

@@ -1,11 +1,11 @@
 //! A checker of the order `ias` (paper 003, expression (1)): the head of a DSQ gets the CPU only if no
 //! sibling of the task that ran there waits in the DSQ and goes first by its bonus. It is not in
-//! lab/invariants because it must see the DSQs. Judged where the rule is exact: the bonus is a number
-//! of ns without a limit, the sibling index had room for all tasks, callbacks do not interleave, and
+//! lab/invariants because it must see the DSQs. Judged where the rule is exact: in the mode
+//! `paper`, the bonus is a number of ns without a limit, the sibling index had room for all tasks, callbacks do not interleave, and
 //! the head has not fallen behind the CPU's fair clock by more than bonus and slice.
 
 use evenkeel_invariants::Violation;
-use evenkeel_keel::{Aggregation, Order, USER_TURN_NS};
+use evenkeel_keel::{Aggregation, Mode, Order, USER_TURN_NS};
 
 use super::{Kernel, Queue};
 
@@ -20,7 +20,7 @@ impl Kernel {
     /// Judges that this task, the head of the CPU's DSQ, gets the CPU.
     pub(super) fn judge_head(&mut self, cpu: u32, dsq: usize, head: u32) {
         let options = self.scheduler.options();
-        if options.is_none_or(|options| options.order != Order::Ias)
+        if options.is_none_or(|options| options.order != Order::Ias || options.ias.mode != Mode::Paper)
             || self.instance.host.hazards != 0
             || self.dsqs[dsq].0 != u64::from(cpu)
             // A rescued task goes first, so this task does not follow the one that ran.

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use evenkeel_invariants::Limits;
-use evenkeel_keel::{Aggregation, Balance, Gate, Options, Order, Slice};
+use evenkeel_keel::{Aggregation, Balance, Gate, Mode, Options, Order, Slice};
 use evenkeel_machine::{CpuSet, Machine};
 use evenkeel_sim::program::{Change, GroupPlan, Interrupts, KERNEL, Op, TaskPlan, Thief, Workload};
-use evenkeel_sim::{FaultPlan, Mask, STRICT, Simulation};
+use evenkeel_sim::{FaultPlan, Mask, STRICT, Scheduler, Simulation};
 
 use super::torture;
 use super::{MS, Sim, hog, keel_build, only, paper};
@@ -18,9 +18,36 @@ pub struct World {
     pub simulation: Simulation,
 }
 
-/// All worlds; their names are unique.
+/// All worlds; their names are unique. In each the order `ias` has the mode `paper`; those where
+/// something aggregates are also there in the mode `rounds`.
 pub fn all() -> Vec<World> {
-    [calm(), torture(), corners()].into_iter().flatten().collect()
+    let mut all: Vec<World> = [calm(), torture(), corners()].into_iter().flatten().collect();
+    let aggregates = |world: &&World| {
+        let workload = &world.simulation.workload;
+        options(&world.simulation).is_some_and(|options| {
+            options.order == Order::Ias && (options.ias.auto || !workload.aggregations.is_empty())
+        })
+    };
+    let rounds: Vec<World> = all.iter().filter(aggregates).map(in_rounds).collect();
+    all.iter_mut().for_each(|world| set_mode(&mut world.simulation, Mode::Paper));
+    all.into_iter().chain(rounds).collect()
+}
+
+fn options(simulation: &Simulation) -> Option<&Options> {
+    simulation.scheduler.options()
+}
+
+fn set_mode(simulation: &mut Simulation, mode: Mode) {
+    if let Scheduler::Keel(options) | Scheduler::Built(options, _) = &mut simulation.scheduler {
+        options.ias.mode = mode;
+    }
+}
+
+/// The same world, its address spaces taking turns.
+fn in_rounds(world: &World) -> World {
+    let mut simulation = world.simulation.clone();
+    set_mode(&mut simulation, Mode::Rounds);
+    World { name: format!("{}, in rounds", world.name), simulation }
 }
 
 /// Workloads and machines, each under all combinations of policies.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use evenkeel_keel::{
-    Balance, Bonus, Capacities, Gate, IdleWait, Kick, Level, MAX_ROLE, Order, Parts, Program,
-    Shield, Slice, Window,
+    Balance, Bonus, Capacities, Gate, IdleWait, Kick, Level, MAX_ROLE, Mode, Order, Parts, Program,
+    Shield, Slice, Turn, Window,
 };
 use serde::Deserialize;
 
@@ -64,6 +64,14 @@ pub struct SchedOptions {
     /// take [default: capability is less by that time].
     #[arg(long)]
     pub static_capacity: bool,
+    /// With --order ias, let address spaces take turns of bounded length (`rounds`), or let siblings go
+    /// first as far as the bonus allows (`paper`: paper 003 to the letter) [default: rounds].
+    #[arg(long, value_name = "MODE")]
+    pub ias_mode: Option<Mode>,
+    /// With --ias-mode rounds, let an address space have a CPU for this long at a time, from 100us to
+    /// 1s; within that, each of its threads runs for a slice at most [default: 20ms].
+    #[arg(long, value_name = "TIME")]
+    pub ias_turn: Option<Turn>,
     /// With --order ias, keep up to N waiting tasks of each address space in order on a CPU, and read
     /// up to N tasks of another CPU's queue to fetch one [default: 128, the most].
     #[arg(long, value_name = "N")]

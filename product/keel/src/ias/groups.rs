@@ -6,6 +6,7 @@ use evenkeel_control::Request;
 use evenkeel_machine::{Cpu, CpuSet, Machine};
 
 use super::error::IasError;
+use super::options::Mode;
 use crate::layout::MAX_CPUS;
 
 /// The largest role.
@@ -66,9 +67,38 @@ fn roles_of(groups: &[CpuSet]) -> BTreeMap<u32, u16> {
     members.collect()
 }
 
-/// CPUs that share a last-level cache are a group.
-pub fn default_roles(machine: &Machine) -> BTreeMap<u32, u16> {
-    roles_of(&groups_by(machine, |cpu| cpu.llc))
+/// Of a last-level cache, so many CPUs are a group in the mode `rounds`: slaves see what their master
+/// runs a slice late at most, and one master is not asked by a hundred slaves.
+const MOST_CPUS: usize = 4;
+
+/// The roles unless others are set. In the mode `paper` CPUs that share a last-level cache are a group.
+/// In the mode `rounds` the cores of a level-2 cache are, if several share it, and otherwise at most
+/// [`MOST_CPUS`] CPUs of a last-level cache.
+pub fn default_roles(machine: &Machine, mode: Mode) -> BTreeMap<u32, u16> {
+    let caches = groups_by(machine, |cpu| cpu.llc);
+    match mode {
+        Mode::Paper => roles_of(&caches),
+        Mode::Rounds => {
+            roles_of(&caches.iter().flat_map(|cache| parts_of(machine, cache)).collect::<Vec<_>>())
+        }
+    }
+}
+
+/// The groups in the mode `rounds` of CPUs that share a last-level cache.
+fn parts_of(machine: &Machine, cache: &CpuSet) -> Vec<CpuSet> {
+    let cpus = || machine.cpus.iter().filter(|cpu| cache.contains(cpu.id));
+    let is_shared = |cpu: &Cpu| {
+        cpu.l2.is_some() && cpus().any(|other| other.l2 == cpu.l2 && other.core != cpu.core)
+    };
+    let mut shared: BTreeMap<Option<u32>, CpuSet> = BTreeMap::new();
+    for cpu in cpus().filter(|cpu| is_shared(cpu)) {
+        shared.entry(cpu.l2).or_default().insert(cpu.id);
+    }
+    // CPUs of one core together.
+    let mut others: Vec<&Cpu> = cpus().filter(|cpu| !is_shared(cpu)).collect();
+    others.sort_by_key(|cpu| (cpu.core, cpu.id));
+    let others = others.chunks(MOST_CPUS).map(|part| part.iter().map(|cpu| cpu.id).collect());
+    shared.into_values().chain(others).collect()
 }
 
 /// What is left of roles while some of the CPUs are offline: a group without its master does nothing
@@ -195,6 +225,29 @@ mod tests {
         let machine = Machine::parse_toml(text, "quad").unwrap();
         assert_eq!(grouped(&machine, "l2").unwrap(), [0, 2, 1, 3]);
         assert_eq!(grouped(&machine, "llc").unwrap(), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn groups_by_default_are_caches_or_small_parts_of_them() {
+        let roles = |shape: &str, mode| {
+            let text = format!("name = \"some\"\n{shape}");
+            let machine = Machine::parse_toml(&text, "some").unwrap();
+            default_roles(&machine, mode).into_values().collect::<Vec<u16>>()
+        };
+        let six = "kinds = [{ cpus = \"0-5\", capability = 1024 }]\n";
+        assert_eq!(roles(six, Mode::Paper), [0, 1, 1, 1, 1, 1]);
+        assert_eq!(roles(six, Mode::Rounds), [0, 1, 1, 1, 2, 3]);
+        // Two level-2 caches of two cores each, and two cores with caches of their own.
+        let clusters = format!("l2s = [\"0,2\", \"1,3\", \"4\", \"5\"]\n{six}");
+        assert_eq!(roles(&clusters, Mode::Rounds), [0, 2, 1, 3, 4, 5]);
+        let caches = format!("llcs = [\"0-2\", \"3-5\"]\n{six}");
+        for mode in Mode::ALL {
+            assert_eq!(roles(&caches, mode), [0, 1, 1, 2, 3, 3]);
+        }
+        // Whatever the machine, the roles are valid.
+        let machine = machine();
+        let all: Vec<u16> = default_roles(&machine, Mode::Rounds).into_values().collect();
+        assert!(allocation(&machine, &all).is_ok());
     }
 
     #[test]

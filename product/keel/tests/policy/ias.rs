@@ -1,15 +1,15 @@
-//! `policy/order.h`, the policy `ias`: which sibling runs next. Figures, expressions and sentences
+//! `policy/order.h`, the policy `ias` in its mode `paper`: which sibling runs next. Figures, expressions and sentences
 //! are those of paper 003, sections 2.2 and 3.1.
 
 use proptest::prelude::*;
 
 use crate::native::*;
 
-const SLICE_NS: u64 = 4_000_000;
-const BONUS_VRUNTIME: u32 = 0;
-const BONUS_QUANTUM: u32 = 1;
+pub const SLICE_NS: u64 = 4_000_000;
+pub const BONUS_VRUNTIME: u32 = 0;
+pub const BONUS_QUANTUM: u32 = 1;
 
-fn on(bonus_type: u32, bonus_value: u64) -> Aggregation {
+pub fn on(bonus_type: u32, bonus_value: u64) -> Aggregation {
     let (bonus_max_ns, turn_max_ns) = (u64::MAX, u64::MAX);
     Aggregation { bonus_value, bonus_max_ns, turn_max_ns, limit: 0, bonus_type, agg: 1 }
 }

@@ -10,6 +10,7 @@ mod ias;
 mod native;
 mod order;
 mod parts;
+mod rounds;
 mod row;
 mod seam;
 mod shares;

@@ -97,6 +97,10 @@ pub struct RowEntry {
     pub pad: u32,
 }
 
+/// `enum ias_mode`.
+pub const IAS_ROUNDS: u32 = 0;
+pub const IAS_PAPER: u32 = 1;
+
 /// `ROW_PLACES`.
 pub const ROW_PLACES: usize = 128;
 
@@ -211,7 +215,10 @@ mod raw {
             load: u64,
             tasks: u64,
         ) -> u64;
+        pub safe fn test_order_is_turn_over(ns: u64) -> u32;
+        pub safe fn test_order_passes_turn(head: u64, clock: u64, woken: u64) -> u32;
         pub safe fn test_order_may_prefer(
+            mode: u32,
             space: &Aggregation,
             bonus_ns: u64,
             fair_clock: u64,
@@ -221,6 +228,7 @@ mod raw {
         ) -> u32;
         pub safe fn test_order_weigh_bonus(space: &Aggregation, bonus_ns: u64, weight: u64) -> u64;
         pub safe fn test_order_calc_bonus(
+            mode: u32,
             space: &Aggregation,
             quantum_ns: u64,
             preferred: u64,
@@ -392,8 +400,21 @@ pub fn is_head(kind: u32, prev: Option<u64>) -> bool {
     raw::test_order_is_head_next(kind, &Candidate::at(prev)) != 0
 }
 
+/// In the mode `paper`, as `may_prefer`.
 pub fn bonus(space: &Aggregation, quantum_ns: u64, preferred: u64) -> u64 {
-    raw::test_order_calc_bonus(space, quantum_ns, preferred)
+    raw::test_order_calc_bonus(IAS_PAPER, space, quantum_ns, preferred)
+}
+
+pub fn bonus_in_rounds(space: &Aggregation, quantum_ns: u64, preferred: u64) -> u64 {
+    raw::test_order_calc_bonus(IAS_ROUNDS, space, quantum_ns, preferred)
+}
+
+pub fn is_turn_over(ns: u64) -> bool {
+    raw::test_order_is_turn_over(ns) != 0
+}
+
+pub fn passes_turn(head: u64, clock: u64, woken: u64) -> bool {
+    raw::test_order_passes_turn(head, clock, woken) != 0
 }
 
 pub fn fair_clock_after(
@@ -415,7 +436,17 @@ pub fn may_prefer(
     load: u64,
     tasks: u64,
 ) -> bool {
-    raw::test_order_may_prefer(space, bonus_ns, fair_clock, fair, load, tasks) != 0
+    raw::test_order_may_prefer(IAS_PAPER, space, bonus_ns, fair_clock, fair, load, tasks) != 0
+}
+
+pub fn may_prefer_in_rounds(
+    space: &Aggregation,
+    fair_clock: u64,
+    fair: u64,
+    load: u64,
+    tasks: u64,
+) -> bool {
+    raw::test_order_may_prefer(IAS_ROUNDS, space, u64::MAX, fair_clock, fair, load, tasks) != 0
 }
 
 pub fn weighed(space: &Aggregation, bonus_ns: u64, weight: u64) -> u64 {
