@@ -153,7 +153,7 @@ pub fn ratios(values: &[f64], by: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use evenkeel_experiment::{Kind, Metric, Row};
-    use evenkeel_keel::{Options, Order};
+    use evenkeel_keel::{IasOptions, Mode, Options, Order};
     use evenkeel_sim::{Aggregation, Report, Scheduler};
     use evenkeel_stats::Verdict;
 
@@ -211,7 +211,8 @@ mod tests {
     #[test]
     fn contestants_that_only_differ_in_bonus_or_groups_are_told_apart() {
         let ias = |name: &str, bonus_value, together: Option<&str>| {
-            let options = Options { order: Order::Ias, ..Options::default() };
+            let ias = IasOptions { mode: Mode::Paper, ..IasOptions::default() };
+            let options = Options { order: Order::Ias, ias, ..Options::default() };
             let aggregation = Aggregation { pid: 0, agg: 1, bonus_type: 1, bonus_value, limit: 0 };
             let how = How {
                 scheduler: Scheduler::Keel(options),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use evenkeel_keel::{Aggregation, Options, Order};
+use evenkeel_keel::{Aggregation, IasOptions, Mode, Options, Order};
 use evenkeel_machine::Machine;
 use evenkeel_sim::program::Workload;
 use evenkeel_sim::{FaultPlan, MAX_EVENTS, Outcome, Scheduler, Simulation};
@@ -34,7 +34,8 @@ impl Exact {
     pub fn simulate(multiple: u64) -> Result<Self> {
         let fair = simulate(Scheduler::Keel(Options::default()), None)?;
         let bonus = Aggregation { pid: 0, agg: 1, bonus_type: 1, bonus_value: multiple, limit: 0 };
-        let options = Options { order: Order::Ias, ..Options::default() };
+        let ias = IasOptions { mode: Mode::Paper, ..IasOptions::default() };
+        let options = Options { order: Order::Ias, ias, ..Options::default() };
         let exact = simulate(Scheduler::Exact(options), Some(bonus))?;
         Ok(Self {
             reduction: 1.0 - exact.switches_other as f64 / fair.switches_other.max(1) as f64,

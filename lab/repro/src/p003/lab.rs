@@ -1,7 +1,7 @@
 //! Machines, contestants, and many simulations of both.
 
 use anyhow::Result;
-use evenkeel_keel::{Aggregation, Options, Order, Slice};
+use evenkeel_keel::{Aggregation, Mode, Options, Order, Slice};
 use evenkeel_machine::Machine;
 use evenkeel_sim::{Report, Scheduler};
 use evenkeel_trial::again;
@@ -51,12 +51,13 @@ pub fn fair() -> Result<Contestant> {
     Ok(contestant(FAIR, Scheduler::Keel(options(Order::Fair)?)))
 }
 
-/// The order `ias`, all programs with the same bonus.
+/// The order `ias` in the mode `paper`, all programs with the same bonus.
 ///
 /// # Errors
 /// As [`fair`].
 pub fn ias(name: &str, bonus: Bonus) -> Result<Contestant> {
     let mut options = options(Order::Ias)?;
+    options.ias.mode = Mode::Paper;
     let kind = match bonus {
         Bonus::Auto => None,
         Bonus::Ns(ns) => Some((0, ns)),
