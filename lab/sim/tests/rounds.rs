@@ -246,7 +246,7 @@ fn measure(sim: Sim, load: Load) -> Figures {
 /// Runs it, and compares it with `fair`.
 fn compare(load: Load, contestant: Contestant, fair: &Figures) -> Compared {
     let figures = measure(load.world(contestant), load);
-    let compared = Compared {
+    Compared {
         cut: fair.spaces / figures.spaces,
         wait_p99: figures.wait_p99_ms / fair.wait_p99_ms,
         wait_max: figures.wait_max_ms / fair.wait_max_ms,
@@ -254,8 +254,7 @@ fn compare(load: Load, contestant: Contestant, fair: &Figures) -> Compared {
         wake_p99: if load.sleepers { figures.wake_p99_us / fair.wake_p99_us } else { 1.0 },
         together: figures.together,
         moves: figures.moves,
-    };
-    compared
+    }
 }
 
 /// Prints `fair` and all others under this load. Returns what turns of each length do.
