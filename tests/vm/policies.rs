@@ -265,10 +265,11 @@ fn started(name: &'static str, count: usize) -> Vec<Child> {
     (0..count).map(start).collect()
 }
 
-/// A process of eight threads that spin, until its input ends.
+/// A process of 24 threads that spin, until its input ends. (Six of them on each CPU: with fewer, its turn
+/// is hardly longer than a slice.)
 pub fn play_siblings() {
     let mut threads = Threads::default();
-    (0..8).for_each(|_| threads.start(|| spin(Duration::from_millis(1))));
+    (0..24).for_each(|_| threads.start(|| spin(Duration::from_millis(1))));
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
     threads.end();
 }
@@ -329,7 +330,9 @@ fn siblings_are_preferred(mode: &str) {
         share(&plain),
         share(&preferred)
     );
-    assert!(share(&preferred) < 0.7 * share(&plain), "{plain:?} {preferred:?}");
+    // In their turn, siblings are advanced by half a rotation of all threads at most.
+    let most = if mode == "paper" { 0.7 } else { 0.9 };
+    assert!(share(&preferred) < most * share(&plain), "{plain:?} {preferred:?}");
     assert!(show()["search"]["searches"].as_u64() > Some(0));
     said(&["ias", "agg", &processes[0].id().to_string(), "--off"]);
     assert_eq!(show()["spaces"].as_array().unwrap().len(), 2);
