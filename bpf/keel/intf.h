@@ -308,7 +308,7 @@ struct cpu_state {
 	u64 fetch;		/* pid of the task that a slave fetches from its master's queue */
 	u64 fetch_weight;	/* the weight of that task */
 	struct known_space known[KNOWN_SPACES];
-	/* The siblings among which a pick chooses (by KNOWN_RUNNING and KNOWN_PUBLISHED), and the pick. */
+	/* The siblings among which a pick chooses, by KNOWN_RUNNING and KNOWN_PUBLISHED; the pick. */
 	struct sibling found[2];
 	struct keel_pick pick;
 	u64 counters[MAX_COUNTERS];

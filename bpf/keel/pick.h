@@ -85,7 +85,8 @@ KEEL_PART int find_candidates(struct cpu_state *c, u32 own)
 	c->pick.follow = 0;
 	if (!c->pick.head.exists || c->pick.passes)
 		return 0;
-	c->pick.fair = order_should_keep_prev(&c->pick.prev, &c->pick.head) ? c->pick.prev.vruntime : head;
+	c->pick.fair = order_should_keep_prev(&c->pick.prev, &c->pick.head) ? c->pick.prev.vruntime :
+									      head;
 	if (space || !takes_turns())
 		find_sibling(&c->found[KNOWN_RUNNING], get_known_space(c, KNOWN_RUNNING, space), own,
 			     c->pick.fair, c->quantum_ns);
@@ -93,8 +94,8 @@ KEEL_PART int find_candidates(struct cpu_state *c, u32 own)
 	if (publication && !is_master)
 		c->pick.follow = follow = READ_ONCE(publication->space);
 	if (follow && follow != space)
-		find_sibling(&c->found[KNOWN_PUBLISHED], get_known_space(c, KNOWN_PUBLISHED, follow), own,
-			     c->pick.fair, c->quantum_ns);
+		find_sibling(&c->found[KNOWN_PUBLISHED], get_known_space(c, KNOWN_PUBLISHED, follow),
+			     own, c->pick.fair, c->quantum_ns);
 	return 0;
 }
 
@@ -123,8 +124,10 @@ KEEL_PART int pick_next(struct cpu_state *c, u32 own)
 			    &c->found[KNOWN_PUBLISHED].as);
 	follow = c->pick.follow;
 	c->pick.choice = choice;
-	c->pick.should_fetch = follow && (follow == c->pick.space ? choice == CHOOSE_HEAD :
-								    !c->found[KNOWN_PUBLISHED].as.exists);
+	if (follow == c->pick.space)
+		c->pick.should_fetch = follow && choice == CHOOSE_HEAD;
+	else
+		c->pick.should_fetch = follow && !c->found[KNOWN_PUBLISHED].as.exists;
 	c->pick.begins_to_publish = 0;
 	if (!takes_turns())
 		publish_pick(own, c);

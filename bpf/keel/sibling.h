@@ -77,8 +77,8 @@ static __always_inline void unpublish_space(u32 cpu)
 }
 
 /*
- * Keeps how long the running task had its CPU, for a bonus in its multiples. A kernel thread borrows the address space that it
- * finds, and does not count.
+ * Keeps how long the running task had its CPU, for a bonus in multiples of that. A kernel thread
+ * borrows the address space that it finds, and does not count.
  */
 static __always_inline void note_quantum(struct task_struct *p, struct cpu_state *c, u64 now)
 {
@@ -227,8 +227,9 @@ static __always_inline bool has_preferred(struct cpu_state *own, u32 cpu, u64 sp
 }
 
 /*
- * In the mode `paper`: whether a waiting task would be passed over, by a sibling of what runs on its CPU or is followed
- * there, if the CPU picked now. Then it does not preempt: the switch would be in vain.
+ * In the mode `paper`: whether a waiting task would be passed over, by a sibling of what runs on its
+ * CPU or is followed there, if the CPU picked now. Then it does not preempt: the switch would be in
+ * vain.
  */
 KEEL_PART bool is_passed_over(u32 cpu, u64 vruntime, u64 now)
 {

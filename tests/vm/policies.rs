@@ -265,8 +265,8 @@ fn started(name: &'static str, count: usize) -> Vec<Child> {
     (0..count).map(start).collect()
 }
 
-/// A process of 24 threads that spin, until its input ends. (Six of them on each CPU: with fewer, its turn
-/// is hardly longer than a slice.)
+/// A process of 24 threads that spin, until its input ends. (Six of them on each CPU: with fewer, its
+/// turn is hardly longer than a slice.)
 pub fn play_siblings() {
     let mut threads = Threads::default();
     (0..24).for_each(|_| threads.start(|| spin(Duration::from_millis(1))));

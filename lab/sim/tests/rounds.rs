@@ -1,6 +1,6 @@
-//! The order `ias` in its mode `rounds`: what a turn of each length saves and costs. Ten programs of many
-//! busy threads, as in paper 003's evaluation, beside a task a CPU that mostly sleeps, under `fair`, under
-//! turns of several lengths and in the mode `paper`. `cargo test -p evenkeel-sim --test rounds --
+//! The order `ias` in its mode `rounds`: what a turn of each length saves and costs. Ten programs of
+//! many busy threads, as in paper 003's evaluation, beside a task a CPU that mostly sleeps: under
+//! `fair`, with turns of several lengths, and in the mode `paper`. `cargo test -p evenkeel-sim --test rounds --
 //! --nocapture` prints all figures.
 
 #![allow(clippy::unwrap_used)]
@@ -315,8 +315,8 @@ fn other_loads() {
 fn without_passing_wakers_wait_for_a_turn() {
     let waits = with_fault(
         "policy/order.h",
-        "	return is_vruntime_before(head, clock) || (woken && !is_vruntime_before(woken, head));\n",
-        "	return (head | clock | woken) == 1;\n",
+        "is_vruntime_before(head, clock) || (woken && !is_vruntime_before(woken, head));",
+        "(head | clock | woken) == 1;",
     );
     let rounds = LOAD.world(Contestant::Rounds(20));
     let passing = measure(rounds.clone(), LOAD).wake_p99_us;

@@ -1,5 +1,5 @@
-//! The order `ias` in the whole keel, in the mode `paper`: siblings run one after the other on a CPU, and
-//! at the same time on CPUs that share a cache, as far as the bonus allows. (rounds.rs has the other
+//! The order `ias` in its mode `paper`, in the whole keel: siblings run one after the other on a CPU,
+//! and at the same time on CPUs that share a cache, as far as the bonus allows. (rounds.rs has the other
 //! mode.)
 
 #![allow(clippy::unwrap_used)]

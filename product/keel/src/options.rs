@@ -168,8 +168,8 @@ impl Options {
     }
 
     /// The parameters that may change while the keel runs, by name: `slice_us`, `max_idle_wait` and
-    /// `shield`; with the order `ias` also `ias_window`, `ias_kick` and, in the mode `rounds`, `ias_turn`;
-    /// with the gate `zone` its level and the knobs under the paper's names.
+    /// `shield`; with the order `ias` also `ias_window`, `ias_kick` and, in the mode `rounds`,
+    /// `ias_turn`; with the gate `zone` its level and the knobs under the paper's names.
     pub fn parameters(&self) -> Map<String, Value> {
         let mut parameters = Map::new();
         parameters.insert(SLICE.to_owned(), self.slice.us().into());

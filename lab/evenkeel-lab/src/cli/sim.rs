@@ -55,7 +55,7 @@ pub struct PolicyArgs {
     /// Aggregate the threads of every program with this bonus, like 3x or 10ms (with --order ias).
     #[arg(long, value_name = "BONUS")]
     pub bonus: Option<Bonus>,
-    /// Aggregate as `evenkeel sched --ias-mode` does: rounds, paper (with --order ias) [default: rounds].
+    /// Aggregate in this mode of `evenkeel sched`: rounds, paper (with --order ias) [default: rounds].
     #[arg(long, value_name = "MODE")]
     pub ias_mode: Option<Mode>,
     /// Find the bonus of each program while it runs, as `evenkeel sched --ias-auto` does (with --order

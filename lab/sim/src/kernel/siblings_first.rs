@@ -1,8 +1,9 @@
 //! A checker of the order `ias` (paper 003, expression (1)): the head of a DSQ gets the CPU only if no
 //! sibling of the task that ran there waits in the DSQ and goes first by its bonus. It is not in
-//! lab/invariants because it must see the DSQs. Judged where the rule is exact: in the mode
-//! `paper`, the bonus is a number of ns without a limit, the sibling index had room for all tasks, callbacks do not interleave, and
-//! the head has not fallen behind the CPU's fair clock by more than bonus and slice.
+//! lab/invariants because it must see the DSQs. Judged where the rule is exact: in the mode `paper`,
+//! the bonus is a number of ns without a limit, the sibling index had room for all tasks, callbacks do
+//! not interleave, and the head has not fallen behind the CPU's fair clock by more than bonus and
+//! slice.
 
 use evenkeel_invariants::Violation;
 use evenkeel_keel::{Aggregation, Mode, Order, USER_TURN_NS};

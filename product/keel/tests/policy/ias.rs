@@ -1,5 +1,5 @@
-//! `policy/order.h`, the policy `ias` in its mode `paper`: which sibling runs next. Figures, expressions and sentences
-//! are those of paper 003, sections 2.2 and 3.1.
+//! `policy/order.h`, the policy `ias` in its mode `paper`: which sibling runs next. Figures,
+//! expressions and sentences are those of paper 003, sections 2.2 and 3.1.
 
 use proptest::prelude::*;
 

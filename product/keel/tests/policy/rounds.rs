@@ -1,5 +1,5 @@
-//! `policy/order.h`, the policy `ias` in its mode `rounds`: how far siblings go first in the turn of their
-//! address space, when it ends, and what passes it. Slices are 4 ms and turns 20 ms long.
+//! `policy/order.h`, the policy `ias` in its mode `rounds`: how far siblings go first in the turn of
+//! their address space, when it ends, and what passes it. Slices are 4 ms and turns 20 ms long.
 
 use proptest::prelude::*;
 
@@ -11,8 +11,8 @@ const TURN_NS: u64 = 20_000_000;
 /// How far siblings go first at most: half a rotation of all tasks.
 const LEAD_NS: u64 = SLICE_NS / 2;
 
-/// A multiple of the last run only says that siblings aggregate, however short or long that run was. Less
-/// than half a slice in ns holds as it is.
+/// A multiple of the last run only says that siblings aggregate, however short or long that run was.
+/// Less than half a slice in ns holds as it is.
 #[test]
 fn a_bonus_is_half_a_slice_at_most() {
     for quantum_ns in [0, 1, SLICE_NS, 1 << 40] {
