@@ -1,7 +1,7 @@
 //! The order `ias` in its mode `rounds`: what a turn of each length saves and costs. Ten programs of
 //! many busy threads, as in paper 003's evaluation, beside a task a CPU that mostly sleeps: under
-//! `fair`, with turns of several lengths, and in the mode `paper`. `cargo test -p evenkeel-sim --test rounds --
-//! --nocapture` prints all figures.
+//! `fair`, with turns of several lengths, and in the mode `paper`. `cargo test -p evenkeel-sim --test
+//! rounds -- --nocapture` prints all figures.
 
 #![allow(clippy::unwrap_used)]
 
