@@ -177,3 +177,34 @@ fn monitor(every: Duration) -> Result<i32> {
         std::thread::sleep(every);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_keel::Mode;
+
+    use super::*;
+
+    #[test]
+    fn options_of_ias_need_their_order_and_mode() {
+        let options = |order, ias_mode, config: &str| {
+            let config: Config = toml::from_str(config).unwrap();
+            let ias_turn = Some("8ms".parse().unwrap());
+            let flags = SchedOptions { order, ias_mode, ias_turn, ..SchedOptions::default() };
+            options(&flags, &config).map(|options| options.ias).map_err(|why| why.to_string())
+        };
+        let ias = options(Some(Order::Ias), None, "").unwrap();
+        assert_eq!((ias.mode, ias.turn.to_string()), (Mode::Rounds, "8ms".to_owned()));
+        let paper = "[sched]\nias-mode = \"paper\"\n";
+        for (order, mode, config, expected) in [
+            (None, None, "", "start it with --order ias"),
+            (None, Some(Mode::Rounds), "", "--ias-mode: the keel runs with --order fair"),
+            (Some(Order::Ias), Some(Mode::Paper), "", "start it with --ias-mode rounds"),
+            (Some(Order::Ias), None, paper, "start it with --ias-mode rounds"),
+        ] {
+            let why = options(order, mode, config).unwrap_err();
+            assert!(why.contains(expected), "{why}");
+        }
+        // A flag wins over a file.
+        assert!(options(Some(Order::Ias), Some(Mode::Rounds), paper).is_ok());
+    }
+}
