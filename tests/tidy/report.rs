@@ -18,6 +18,7 @@ pub enum Rule {
     Dependency,
     FileCircle,
     Generated,
+    Mutation,
 }
 
 impl Rule {
@@ -37,6 +38,7 @@ impl Rule {
             }
             Self::Dependency => "move the shared item down, or invert the dependency",
             Self::Generated => "write the page anew by the command in its head; do not edit it",
+            Self::Mutation => "make the patch anew from the source as it is",
             Self::FileCircle => "move what ties the files to a file of its own below both",
         }
     }
