@@ -26,6 +26,6 @@ pub use client::{AskError, ask, ask_within};
 pub use ias::{Ias, KEEL_SOCKET, aggregation_request, allocation_request};
 pub use message::{Answer, Request};
 pub use program::{Instance, Program, instances};
-pub use server::{BindError, Peer, Server};
+pub use server::{BindError, Peer, Server, remove_dead};
 pub use shares::Share;
 pub use signals::{END_SIGNALS, watch_signals};

@@ -3,7 +3,7 @@
 //! fill (connections, lines, unread answers) is bounded, and a user cannot take another user's share
 //! (`shares`). The server itself answers the request `connections`: what each user has.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -29,6 +29,9 @@ const IDLE: Duration = Duration::from_secs(60);
 const IDLE_FOR_OTHERS: Duration = Duration::from_secs(1);
 /// Unread answers of one client, in bytes: beyond that, its requests wait.
 const MAX_UNREAD_BYTES: usize = 256 * 1024;
+/// How often a locked folder is tried, and the pause between.
+const LOCK_TRIES: u32 = 40;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// Requests of one connection that are answered before the next connection has its turn.
 const MAX_PER_TURN: usize = 8;
 
@@ -109,6 +112,7 @@ impl Server {
     /// # Errors
     /// All of [`BindError`].
     pub fn bind(path: &Path) -> Result<Self, BindError> {
+        let _lock = lock_folder(path);
         let system = |source| BindError::System { path: path.to_owned(), source };
         match fs::symlink_metadata(path) {
             Ok(meta) if !meta.file_type().is_socket() => {
@@ -262,6 +266,30 @@ impl Server {
         );
         true
     }
+}
+
+/// Removes the socket of a service that was killed. False if there is none, or if a service listens.
+pub fn remove_dead(path: &Path) -> bool {
+    let _lock = lock_folder(path);
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    let is_dead = || match UnixStream::connect(path) {
+        Ok(_) => false,
+        Err(why) => why.kind() == io::ErrorKind::ConnectionRefused,
+    };
+    is_socket && is_dead() && fs::remove_file(path).is_ok()
+}
+
+/// While this is held, no process of ours replaces or removes a dead socket there: the socket may be
+/// another one by then. Any user may hold such a lock, so it is not waited for long.
+fn lock_folder(path: &Path) -> Option<File> {
+    let folder = File::open(path.parent()?).ok()?;
+    for _ in 0..LOCK_TRIES {
+        if folder.try_lock().is_ok() {
+            return Some(folder);
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    None
 }
 
 impl Drop for Server {

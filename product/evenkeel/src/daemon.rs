@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::balancing::{balancing_options, machine, speed_source};
 use crate::cli::{DaemonArgs, JoinArgs, LeaveArgs};
 use crate::daemon_client::ask_daemon;
+use crate::job::remove_dead_sockets;
 use crate::{config, supervisor};
 
 /// Runs the daemon until a signal ends it.
@@ -36,6 +37,7 @@ pub fn main(args: &DaemonArgs, file: Option<&Path>) -> Result<i32> {
     let machine = machine(speed_source(options.speed.as_deref())?)
         .context("cannot balance without the CPUs in /sys/devices/system/cpu: mount sysfs")?;
     let dir = runtime_dir()?;
+    remove_dead_sockets(&dir);
     serve(
         Daemon {
             socket: args.job.clone().unwrap_or_else(|| socket_path(&dir)),

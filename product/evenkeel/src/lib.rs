@@ -14,7 +14,9 @@
 //! | `report_file` | where `--json` and `--html` write |
 //! | `decision_text` | a decision as text |
 //! | `daemon_client`, `keel_client` | requests to the daemon and to the keel |
-//! | `mpi_job` | ranks of an MPI job share a balancer |
+//! | `launcher` | which launcher started this process as a rank, and of which job |
+//! | `job` | the ranks of a job share a balancer |
+//! | `task` | the task of a batch system, which is never failed |
 //! | `rights` | the capabilities that each command keeps |
 //! | `confine` | what the kernel refuses the services from their start on |
 //! | `origin` | signals and streams before the Rust runtime changed them |
@@ -36,8 +38,9 @@ mod explain;
 pub mod generate;
 mod ias;
 mod irq;
+mod job;
 mod keel_client;
-mod mpi_job;
+mod launcher;
 mod report_file;
 mod rights;
 mod run;
@@ -46,6 +49,7 @@ pub mod sched;
 mod shares;
 mod status;
 mod supervisor;
+mod task;
 pub mod terminal;
 mod threads;
 mod top;
@@ -67,6 +71,9 @@ use crate::cli::{Cli, Command, IrqArgs, IrqPart, OTHER_NAMES};
 /// Runs the command of this process. `origin` is the state of signals and streams before the Rust
 /// runtime changed it.
 pub fn main(origin: Origin) -> ExitCode {
+    if let Some(task) = task::Task::of_this_process() {
+        return task.run(origin);
+    }
     generate::complete(cli::command);
     let cli = parse();
     terminal::start_logging(cli.verbose);

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 
 use anyhow::Result;
-use evenkeel_host::{Launch, Options, Origin, SharesStatus, Summary, run};
+use evenkeel_host::{BalancedBy, ChildError, Launch, Options, Origin, SharesStatus, Summary, run};
 use evenkeel_journal::{failpoint, runtime_dir};
 use serde::Serialize;
 
@@ -15,10 +15,10 @@ use crate::cli::RunArgs;
 use crate::config::Config;
 use crate::decision_text::describe;
 use crate::irq::beside::{self, Beside, InterruptsSummary};
-use crate::mpi_job::MpiJob;
+use crate::job::Ranks;
 use crate::report_file::ReportFile;
 use crate::shares::{Prepared, prepare};
-use crate::{daemon_client, rights, supervisor, threads};
+use crate::{daemon_client, launcher, rights, supervisor, threads};
 
 /// Runs the command and returns its exit code. Where a signal ended the command, the same signal ends
 /// this process.
@@ -27,11 +27,40 @@ use crate::{daemon_client, rights, supervisor, threads};
 /// A flag is invalid, or the file of `--json` cannot be written: the command is not started. A command
 /// that cannot be started gives an exit code instead.
 pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
+    match run_command(args, config, origin) {
+        Err(Failure::NotStarted(why)) => {
+            say(&format!("evenkeel: {why}\n"));
+            Ok(i32::from(why.exit_code()))
+        }
+        Err(Failure::Refused(why)) => Err(why),
+        Ok(code) => Ok(code),
+    }
+}
+
+/// Why the command does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// A flag or the configuration is invalid.
+    #[error(transparent)]
+    Refused(#[from] anyhow::Error),
+    /// It cannot be started.
+    #[error(transparent)]
+    NotStarted(#[from] ChildError),
+}
+
+/// Does the same, and leaves it to the caller what becomes of a command that does not run.
+///
+/// # Errors
+/// All of [`Failure`].
+pub fn run_command(args: RunArgs, config: Config, origin: Origin) -> Result<i32, Failure> {
     let options = args.options.or(config.run);
     let daemons = daemon_client::sockets();
     let balancing = Options { daemons, ..balancing_options(&options, args.dry_run)? };
-    let flags = options.flags();
-    let has_report = args.dry_run || args.explain || args.json.is_some();
+    let mut flags = options.flags();
+    if args.dry_run {
+        flags.push("--dry-run".into());
+    }
+    let has_report = args.explain || args.json.is_some();
     let speed = speed_source(options.speed.as_deref())?;
     let no_moves = if args.move_noise { beside::prepare()? } else { None };
     if let Some(why) = &no_moves {
@@ -69,6 +98,7 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
         supervisor: supervisor::command(&args.faults),
         shares,
         explain: args.explain.then_some(|decision| say(&describe(decision))),
+        signals_all: launcher::signals_all(),
         environment,
         threads,
     };
@@ -79,34 +109,28 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
             interrupts = Some(Beside::start(pid, &args.faults));
         }
         rights::keep(rights::OF_RUN);
-        let joined = match (args.join, MpiJob::of_this_process()) {
-            (true, _) => Some(daemon_client::join(pid)),
-            // A report about this command alone needs a balancer of its own.
-            (false, Some(job)) if !has_own_balancer => Some(job.join(pid, &flags)),
-            _ => None,
-        };
-        match joined {
-            Some(Ok(())) => {
-                if args.join && !flags.is_empty() {
-                    tracing::warn!(
-                        "the daemon balances the command by its own options, not by {}",
-                        in_one_line(&flags)
-                    );
+        if args.join {
+            match daemon_client::join(pid) {
+                Ok(()) => {
+                    if !flags.is_empty() {
+                        let flags = in_one_line(&flags);
+                        tracing::warn!(
+                            "the daemon balances the command by its own options, not by {flags}"
+                        );
+                    }
+                    return BalancedBy::Daemon;
                 }
-                return false;
+                Err(why) => tracing::warn!("{why:#}; this process balances the program"),
             }
-            Some(Err(why)) => tracing::warn!("{why:#}; this process balances the program"),
-            None => {}
         }
-        true
-    };
-    let (end, summary) = match run(&launch, balancing, started, || machine(speed.clone())) {
-        Ok(result) => result,
-        Err(error) => {
-            say(&format!("evenkeel: {error}\n"));
-            return Ok(i32::from(error.exit_code()));
+        // A report about this command alone needs a balancer of its own.
+        let ranks = if has_own_balancer { None } else { Ranks::of_this_process(flags) };
+        match ranks {
+            Some(ranks) => BalancedBy::Job(Box::new(ranks)),
+            None => BalancedBy::ThisProcess,
         }
     };
+    let (end, summary) = run(&launch, balancing, started, || machine(speed.clone()))?;
     let interrupts = match (interrupts, no_moves) {
         (Some(beside), _) => Some(summarise(beside)),
         (None, why) => why.map(|why| InterruptsSummary::no_effect(&why)),
@@ -117,7 +141,8 @@ pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
     if let Some(mut summary) = summary {
         summary.shares = summary.shares.or(no_shares);
         if let Some(file) = report {
-            let mut text = serde_json::to_vec_pretty(&Report { summary: &summary, interrupts })?;
+            let mut text = serde_json::to_vec_pretty(&Report { summary: &summary, interrupts })
+                .map_err(anyhow::Error::from)?;
             text.push(b'\n');
             if let Err(error) = file.write(&text) {
                 // The exit code stays that of the command: it matters more than the report.

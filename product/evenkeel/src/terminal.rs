@@ -109,7 +109,7 @@ pub fn exit_code(program: &str, outcome: Result<i32>) -> ExitCode {
 }
 
 /// An error with its causes, without those that its text already contains.
-fn in_full(error: &anyhow::Error) -> String {
+pub(crate) fn in_full(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !text.contains(&cause) {

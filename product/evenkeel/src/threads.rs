@@ -10,7 +10,7 @@ use evenkeel_host::Threads;
 use evenkeel_journal::{affinity, effective_cpuset};
 use evenkeel_machine::CpuSet;
 
-use crate::mpi_job::RANK_VARIABLES;
+use crate::launcher::RANK_VARIABLES;
 
 /// Sets the number of threads; the first of a list is that of the outermost regions.
 const COUNT: &str = "OMP_NUM_THREADS";

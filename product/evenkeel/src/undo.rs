@@ -4,6 +4,7 @@ use anyhow::Result;
 use evenkeel_journal::{UndoOptions, runtime_dir};
 
 use crate::cli::UndoArgs;
+use crate::job::remove_dead_sockets;
 
 /// Undoes all journals of this user, and prints what was done.
 ///
@@ -12,7 +13,9 @@ use crate::cli::UndoArgs;
 pub fn main(args: &UndoArgs) -> Result<i32> {
     // The user asks for all of it: what is to stand until then, too.
     let options = UndoOptions { force: args.force, persistent: true };
-    let report = evenkeel_journal::undo(&runtime_dir()?, options);
+    let dir = runtime_dir()?;
+    let report = evenkeel_journal::undo(&dir, options);
+    remove_dead_sockets(&dir);
     let code = i32::from(!report.errors.is_empty());
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);

@@ -2,6 +2,7 @@
 //! the daemon many. All programs of a balancer share its accounting, its journal and every rule, but
 //! each has its own plan, in which the tasks of the others are foreign load.
 
+mod end;
 mod resting;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,26 +145,6 @@ impl Balancer {
         }
     }
 
-    /// Stops balancing a program and gives its tasks their masks back. Returns its totals and decisions.
-    pub fn leave(&mut self, program: u32) -> Option<(Totals, Vec<Decision>)> {
-        let left = self.programs.remove(&program)?;
-        if let Err(why) = self.observer.read() {
-            tracing::debug!("tasks that started since the last reading are not known: {why}");
-        }
-        let tasks = self.observer.last().tasks_of(program);
-        if let Some(session) = self.session.as_mut().map(SupervisedSession::session) {
-            for (id, task) in tasks.into_iter().flatten() {
-                if let Err(why) = session.release(&task_ref(*id, task.process)) {
-                    tracing::warn!("{why}");
-                }
-            }
-        }
-        if let Err(why) = self.observer.forget(program) {
-            tracing::warn!("{why}");
-        }
-        Some(left.into_results())
-    }
-
     /// When the next round is due, on the monotonic clock; `None` without a program.
     pub fn due_ns(&self) -> Option<u64> {
         let programs = self.programs.values().map(|program| program.due_ns);
@@ -294,32 +275,6 @@ impl Balancer {
         } else if can_place {
             program.proof.judge(snapshot, plan);
         }
-    }
-
-    /// Gives back every mask. Returns the totals and decisions of each program.
-    pub fn finish(mut self) -> BTreeMap<u32, (Totals, Vec<Decision>)> {
-        let mut programs = std::mem::take(&mut self.programs);
-        match self.observer.read() {
-            Ok(_) => {
-                for (number, program) in &mut programs {
-                    self.update_cpus(*number, program);
-                    if let Some(snapshot) = self.snapshot(*number, program) {
-                        program.totals.add(&snapshot, self.observer.last());
-                    }
-                }
-            }
-            Err(error) => tracing::debug!("the last interval is not counted: {error}"),
-        }
-        if let Some(session) = self.session.take() {
-            let report = session.close();
-            for program in programs.values_mut() {
-                program.totals.kept = report.kept.len() as u64;
-            }
-            for error in report.errors {
-                tracing::error!("{error}; take it back with: evenkeel undo");
-            }
-        }
-        programs.into_iter().map(|(number, program)| (number, program.into_results())).collect()
     }
 
     /// Gives tasks that inherited a pin of ours by fork, or kept it across exec, their own mask. Call it

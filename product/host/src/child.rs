@@ -6,6 +6,7 @@
 //! directly; signals that are sent to evenkeel alone are passed on. When the command stops, evenkeel
 //! stops; when it ends, evenkeel ends the same way, by exit code or by signal.
 
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -118,10 +119,50 @@ impl End {
     }
 }
 
+impl Origin {
+    /// Gives a child back what the Rust runtime and [`Child::start`] changed: between fork and exec, or
+    /// before exec alone.
+    fn restore(self, sigchld: SigHandler, mask: &SigSet) -> io::Result<()> {
+        let ignored = |is_ignored| if is_ignored { SigHandler::SigIgn } else { SigHandler::SigDfl };
+        // SAFETY: sets dispositions without a handler, which is async-signal-safe.
+        unsafe {
+            signal(Signal::SIGPIPE, ignored(self.sigpipe_ignored))?;
+            signal(Signal::SIGCHLD, ignored(matches!(sigchld, SigHandler::SigIgn)))?;
+        }
+        for (fd, is_closed) in (0..).zip(self.closed) {
+            if is_closed {
+                // SAFETY: a standard stream of the child, which no code before exec uses.
+                unsafe { libc::close(fd) };
+            }
+        }
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(mask), None)?;
+        Ok(())
+    }
+}
+
+/// Replaces this process by the command, as if evenkeel had never been in between. Returns only if that
+/// fails.
+pub fn exec(command: &[OsString], origin: Origin) -> ChildError {
+    let Some((name, arguments)) = command.split_first() else { return Errno::EINVAL.into() };
+    let mut mask = SigSet::empty();
+    if let Err(why) = sigprocmask(SigmaskHow::SIG_BLOCK, None, Some(&mut mask)) {
+        return why.into();
+    }
+    let mut command = Command::new(name);
+    command.args(arguments);
+    // SAFETY: `restore` makes system calls and allocates nothing.
+    unsafe { command.pre_exec(move || origin.restore(SigHandler::SigDfl, &mask)) };
+    why_not_started(name, command.exec())
+}
+
 /// A running command.
 pub struct Child {
     pid: Pid,
     signals: SignalFd,
+    /// SIGTERM was sent to it, or to this process, which passed it on.
+    is_told_to_end: Cell<bool>,
+    /// A process whose signals reach the command by themselves.
+    signals_all: Option<Pid>,
 }
 
 impl Child {
@@ -150,28 +191,32 @@ impl Child {
 
         let mut child = Command::new(name);
         child.args(arguments).envs(variables.iter().map(|(name, value)| (name, value)));
-        let restore = move || {
-            let ignored =
-                |is_ignored| if is_ignored { SigHandler::SigIgn } else { SigHandler::SigDfl };
-            // SAFETY: sets dispositions without a handler, which is async-signal-safe.
-            unsafe {
-                signal(Signal::SIGPIPE, ignored(origin.sigpipe_ignored))?;
-                signal(Signal::SIGCHLD, ignored(matches!(sigchld, SigHandler::SigIgn)))?;
-            }
-            for (fd, is_closed) in (0..).zip(origin.closed) {
-                if is_closed {
-                    // SAFETY: a standard stream of the child, which no code before exec uses.
-                    unsafe { libc::close(fd) };
-                }
-            }
-            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&original), None)?;
-            Ok(())
-        };
         // SAFETY: `restore` makes system calls and allocates nothing.
-        unsafe { child.pre_exec(restore) };
-        let spawned = child.spawn().map_err(|source| why_not_started(name, source))?;
+        unsafe { child.pre_exec(move || origin.restore(sigchld, &original)) };
+        let spawned = match child.spawn() {
+            Ok(spawned) => spawned,
+            Err(source) => {
+                // The caller may have something else to start.
+                let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&original), None);
+                // SAFETY: sets a disposition without a handler of ours.
+                let _ = unsafe { signal(Signal::SIGCHLD, sigchld) };
+                return Err(why_not_started(name, source));
+            }
+        };
         // `collect` waits for it by number, since std does not report stops.
-        Ok(Self { pid: Pid::from_raw(spawned.id() as i32), signals })
+        Ok(Self {
+            pid: Pid::from_raw(spawned.id() as i32),
+            signals,
+            is_told_to_end: Cell::new(false),
+            signals_all: None,
+        })
+    }
+
+    /// This process sends each of its signals to the command as well: none of them is passed on.
+    #[must_use]
+    pub fn signalled_by(mut self, process: Option<u32>) -> Self {
+        self.signals_all = process.map(|pid| Pid::from_raw(pid as i32));
+        self
     }
 
     /// Its process id.
@@ -184,6 +229,12 @@ impl Child {
         self.signals.as_fd()
     }
 
+    /// Whether a SIGTERM came. What sent it may kill the command and this process next, and this
+    /// process' supervisor with them (a service manager, a batch system).
+    pub fn is_told_to_end(&self) -> bool {
+        self.is_told_to_end.get()
+    }
+
     /// Passes signals on, stops when the command stops, and returns how the command ended once it has.
     ///
     /// # Errors
@@ -191,6 +242,9 @@ impl Child {
     pub fn handle_signals(&self) -> Result<Option<End>, ChildError> {
         while let Some(info) = self.signals.read_signal()? {
             let Ok(signal) = Signal::try_from(info.ssi_signo as i32) else { continue };
+            if signal == Signal::SIGTERM {
+                self.is_told_to_end.set(true);
+            }
             if signal != Signal::SIGCHLD && self.passes_on(&info) {
                 // Fails if the command has ended: `collect` sees that.
                 let _ = kill(self.pid, signal);
@@ -205,7 +259,8 @@ impl Child {
     /// twice, which is the smaller evil: a script that shares the group would otherwise lose its
     /// signal.
     fn passes_on(&self, info: &siginfo) -> bool {
-        info.ssi_code <= 0 && info.ssi_pid as i32 != self.pid.as_raw()
+        let sender = Pid::from_raw(info.ssi_pid as i32);
+        info.ssi_code <= 0 && sender != self.pid && self.signals_all != Some(sender)
     }
 
     fn collect(&self) -> Result<Option<End>, ChildError> {

@@ -26,6 +26,8 @@ pub struct Launch {
     pub shares: Option<PathBuf>,
     /// Called with every decision as it is made (`--explain`).
     pub explain: Option<fn(&Decision)>,
+    /// The process that sends each of its signals to all processes of the command.
+    pub signals_all: Option<u32>,
     /// Variables that the command gets besides this process' own.
     pub environment: Vec<(OsString, OsString)>,
     /// The threads that these variables tell the command to start.

@@ -28,6 +28,7 @@
 //! | `private_file` | files that no other user may read |
 //! | `status_file` | what a balancer publishes for `status` and `explain` |
 //! | `launch` | what `run` is asked to start |
+//! | `job` | which process balances the command of `run`, and what a job's balancer does for it |
 //! | `publish` | when the status of a run is written |
 //! | `signs` | what tells that CPUs are unequal, without anything being loaded |
 //! | `quiet` | the time of a run before there is such a sign |
@@ -50,6 +51,7 @@ mod decision;
 pub mod doctor;
 mod exact;
 mod figures;
+mod job;
 mod latency;
 mod launch;
 mod observe;
@@ -77,9 +79,10 @@ pub mod working_set;
 
 pub use balancer::{Balancer, BalancerError};
 pub use calibrate::calibrate;
-pub use child::{Child, ChildError, End, Origin};
+pub use child::{Child, ChildError, End, Origin, exec};
 pub use decision::{CpuChange, Decision, DecisionInWords, Refusal};
 pub use figures::{CpuFigures, Figures, TaskFigures};
+pub use job::{BalancedBy, Job};
 pub use launch::Launch;
 pub use observe::{Accounting, AccountingChoice, ObserveError, Observer};
 pub use options::{Options, Placement};
@@ -90,7 +93,7 @@ pub use run::run;
 pub use served::ServedError;
 pub use shares::SharesStatus;
 pub use status_file::{ProgramStatus, StatusFileError, read_status_files};
-pub use summary::{CpuSummary, Summary};
+pub use summary::{CpuSummary, JobSummary, Summary};
 pub use threads::{ThreadCount, Threads};
 pub use waits::{Share, Spinning, ThreadTimes, Waits};
 pub use watch::{FIRST_HERTZ, LATER_HERTZ, WINDOW_EVERY_NS, WINDOW_NS};

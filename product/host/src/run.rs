@@ -12,16 +12,17 @@ use crate::balancer::Balancer;
 use crate::child::{Child, ChildError, End};
 use crate::clock::{monotonic_ns, own_cpu_ns};
 use crate::decision::Decision;
+use crate::job::{BalancedBy, Job};
 use crate::latency::ask_for_short_slices;
 use crate::launch::Launch;
-use crate::observe::{Accounting, AccountingChoice};
+use crate::observe::Accounting;
 use crate::options::{Options, Placement};
 use crate::publish::Published;
 use crate::quiet::{Quiet, SignsSince, may_wait};
 use crate::rest::{Rest, Useless};
 use crate::shares::Shares;
 use crate::signs::Signs;
-use crate::summary::{Alike, Run, Summary, Totals};
+use crate::summary::{Alike, JobSummary, Run, Summary, Totals};
 use crate::wait::wait_readable;
 
 /// A command that ends sooner is not observed in any case: to load the accounting slows down what runs
@@ -33,7 +34,7 @@ const SHORT_NS: u64 = 10_000_000;
 /// Runs a command under the balancer until it ends.
 ///
 /// The command waits for nothing of ours. `started` is called with its process number once it runs, and
-/// tells whether this process is to balance it. `machine` is called only once it has run for a while,
+/// tells which process is to balance it. `machine` is called only once it has run for a while,
 /// and again when CPUs came; without a machine it is not balanced. Unless figures are asked for, it is
 /// not observed either before something tells that the CPUs are unequal. What it has forked until it is
 /// observed is followed as well, unless a process has lost its parent.
@@ -44,17 +45,25 @@ const SHORT_NS: u64 = 10_000_000;
 pub fn run(
     launch: &Launch,
     options: Options,
-    started: impl FnOnce(u32) -> bool,
+    started: impl FnOnce(u32) -> BalancedBy,
     machine: impl Fn() -> Option<Machine>,
 ) -> Result<(End, Option<Summary>), ChildError> {
     let (shares, mut variables) = share_loops(launch, &options);
     variables.extend(launch.environment.iter().cloned());
     let child = Child::start(&launch.command, &variables, launch.origin)?;
+    let child = child.signalled_by(launch.signals_all);
     let started_ns = monotonic_ns();
-    let is_balanced_here = started(child.pid());
+    let (is_observed, job) = match started(child.pid()) {
+        BalancedBy::Daemon => (false, None),
+        BalancedBy::ThisProcess => (true, None),
+        BalancedBy::Job(job) => (true, Some(job)),
+    };
+    let job = job.as_deref();
+    let may_join = || job.is_some_and(|job| job.join(child.pid()));
     let mut stage = Stage::Alone;
-    if is_balanced_here {
-        if let Some(dir) = &launch.dir {
+    if is_observed {
+        // The balancer of a job does it for all ranks.
+        if let (Some(dir), None) = (&launch.dir, job) {
             undo_earlier(dir);
         }
         let mut ended = wait_for_end(&child, started_ns + SHORT_NS)?;
@@ -66,7 +75,7 @@ pub fn run(
         if let Some(end) = ended {
             let elapsed_ns = monotonic_ns() - started_ns;
             let run = Run::unobserved(launch, &options, end, elapsed_ns);
-            return Ok((end, Some(Summary::new(run, &Totals::default()))));
+            return Ok((end, speak(job, Summary::new(run, &Totals::default()))));
         }
         // Before this process has work of its own, for which the command may have to wait.
         let signs = signs.map(|signs| (signs.read(), signs));
@@ -76,6 +85,7 @@ pub fn run(
                     let quiet = Quiet::new(published, machine, (signs, texts), &options);
                     Stage::Quiet(Box::new(quiet))
                 }
+                None if may_join() => Stage::Joined,
                 None => Stage::balanced(launch, &options, machine, published, shares),
             },
             (None, _) => Stage::Alone,
@@ -91,49 +101,107 @@ pub fn run(
         if let Some(end) = child.handle_signals()? {
             break end;
         }
+        if child.is_told_to_end() {
+            if let Stage::Quiet(_) = &stage {
+                alike.ns = monotonic_ns() - started_ns;
+            }
+            stage = stage.give_back(job, child.pid());
+        }
         stage = match stage {
             Stage::Balanced(mut balancing) => {
                 balancing.wait(&child)?;
                 Stage::Balanced(balancing)
             }
-            Stage::Quiet(mut quiet) => match quiet.wait(&child, &machine)? {
-                None => Stage::Quiet(quiet),
-                Some(sign) => {
-                    tracing::info!("the CPUs are taken for unequal: {sign}");
-                    alike = Alike { ns: monotonic_ns() - started_ns, sign: Some(sign.to_string()) };
+            Stage::Quiet(mut quiet) => {
+                let sign = quiet.wait(&child, &machine)?;
+                if sign.is_none() && !job.is_some_and(Job::has_balancer) {
+                    Stage::Quiet(quiet)
+                } else {
+                    if let Some(sign) = &sign {
+                        tracing::info!("the CPUs are taken for unequal: {sign}");
+                    }
+                    let sign = sign.map(|sign| sign.to_string());
+                    alike = Alike { ns: monotonic_ns() - started_ns, sign };
                     let (published, machine) = quiet.into_parts();
-                    Stage::balanced(launch, &options, machine, published, None)
+                    if may_join() {
+                        Stage::Joined
+                    } else {
+                        Stage::balanced(launch, &options, machine, published, None)
+                    }
                 }
-            },
-            Stage::Alone => {
+            }
+            stage @ (Stage::Alone | Stage::Joined | Stage::Left(_) | Stage::Over(_)) => {
                 wait_readable(&mut [PollFd::new(child.signal_fd(), PollFlags::POLLIN)], None)?;
-                Stage::Alone
+                stage
             }
         };
     };
     let elapsed_ns = monotonic_ns() - started_ns;
+    if let Stage::Quiet(_) = &stage {
+        alike.ns = elapsed_ns;
+    }
+    let run = Run { alike, ..Run::unobserved(launch, &options, end, elapsed_ns) };
     let summary = match stage {
         Stage::Alone => None,
-        Stage::Quiet(_) => {
-            let alike = Alike { ns: elapsed_ns, sign: None };
-            let run = Run { alike, ..Run::unobserved(launch, &options, end, elapsed_ns) };
-            Some(Summary::new(run, &Totals::default()))
-        }
-        Stage::Balanced(balancing) => balancing.finish(launch, end, elapsed_ns, alike),
+        Stage::Joined => job.and_then(|job| job.leave(child.pid())).map(|summary| of(run, summary)),
+        Stage::Left(summary) => summary.map(|summary| of(run, *summary)),
+        Stage::Quiet(_) | Stage::Over(None) => speak(job, Summary::new(run, &Totals::default())),
+        Stage::Balanced(balancing) => balancing.close().map(|closed| closed.summary(run)),
+        Stage::Over(Some(closed)) => Some(closed.summary(run)),
     };
     Ok((end, summary))
 }
 
+/// The summary of a job, with what concerns this rank.
+fn of(run: Run, summary: Summary) -> Summary {
+    Summary {
+        command: run.command,
+        exit_code: run.exit_code,
+        elapsed_ns: run.elapsed_ns,
+        alike_ns: run.alike.ns,
+        sign: run.alike.sign,
+        ..summary
+    }
+}
+
+/// The summary of a command that was not balanced. Of the ranks of a job, one prints it.
+fn speak(job: Option<&dyn Job>, summary: Summary) -> Option<Summary> {
+    let Some(job) = job else { return Some(summary) };
+    let job_summary = JobSummary { name: job.name(), ..JobSummary::default() };
+    // Other ranks are balanced, and the last one of those prints it.
+    let speaks = job.is_speaker() && !job.has_balancer();
+    speaks.then(|| Summary { job: Some(job_summary), ..summary })
+}
+
 /// What is done beside the command.
 enum Stage {
-    /// Nothing: another process balances it, or it cannot be balanced.
+    /// Nothing: a daemon balances it, or it cannot be balanced.
     Alone,
+    /// Nothing: the balancer of its job balances it.
+    Joined,
     /// Nothing is loaded while the CPUs look alike.
     Quiet(Box<Quiet>),
     Balanced(Box<Balancing>),
+    /// Nothing any more: all is given back, since the command was told to end.
+    Over(Option<Box<Closed>>),
+    /// The same of a rank, with the summary of its job if it was the last one there.
+    Left(Option<Box<Summary>>),
 }
 
 impl Stage {
+    /// Gives everything back before this process may be killed.
+    fn give_back(self, job: Option<&dyn Job>, pid: u32) -> Self {
+        match self {
+            Self::Balanced(balancing) => {
+                tracing::info!("told to end: the command has its own CPUs again");
+                Self::Over(balancing.close().map(Box::new))
+            }
+            Self::Quiet(_) => Self::Over(None),
+            Self::Joined => Self::Left(job.and_then(|job| job.leave(pid)).map(Box::new)),
+            stage @ (Self::Alone | Self::Left(_) | Self::Over(_)) => stage,
+        }
+    }
+
     fn balanced(
         launch: &Launch,
         options: &Options,
@@ -196,7 +264,6 @@ struct Balancing {
     signs: Option<SignsSince>,
     published: Published,
     startup_cpu_ns: u64,
-    options: Options,
     explain: Option<fn(&Decision)>,
 }
 
@@ -236,7 +303,7 @@ impl Balancing {
         // Where tasks stay pinned, threads that are born must be seen.
         let is_soft = options.placement == Placement::Soft;
         let rest = Rest::new(is_soft && may_wait(launch, &options));
-        Ok(Self { balancer, rest, signs: None, published, startup_cpu_ns, options, explain })
+        Ok(Self { balancer, rest, signs: None, published, startup_cpu_ns, explain })
     }
 
     fn open_session(
@@ -372,33 +439,34 @@ impl Balancing {
         self.published.write(is_at_rest);
     }
 
-    fn finish(
-        mut self,
-        launch: &Launch,
-        end: End,
-        elapsed_ns: u64,
-        alike: Alike,
-    ) -> Option<Summary> {
+    /// Gives everything back.
+    fn close(mut self) -> Option<Closed> {
         let accounting = self.balancer.observer().accounting();
-        let is_as_asked = self.options.accounting == AccountingChoice::Procfs;
-        let why_not_exact = (!accounting.is_exact() && !is_as_asked)
-            .then(|| self.balancer.observer().why_not_exact().map(str::to_owned))
-            .flatten();
+        let why_not_exact = self.balancer.why_not_exact();
         if let Some((_, since_ns)) = self.rest.current() {
             self.balancer.count_rest(self.published.status.root, monotonic_ns() - since_ns);
         }
         let own_cpu_until_end_ns = own_cpu_ns();
         let (totals, _) = self.balancer.finish().remove(&self.published.status.root)?;
         let startup_cpu_ns = self.startup_cpu_ns + (own_cpu_ns() - own_cpu_until_end_ns);
-        let run = Run {
-            accounting,
-            why_not_exact,
-            alike,
-            own_cpu_ns: own_cpu_until_end_ns.saturating_sub(self.startup_cpu_ns),
-            startup_cpu_ns,
-            ..Run::unobserved(launch, &self.options, end, elapsed_ns)
-        };
-        Some(Summary::new(run, &totals))
+        let own_cpu_ns = own_cpu_until_end_ns.saturating_sub(self.startup_cpu_ns);
+        Some(Closed { totals, accounting, why_not_exact, own_cpu_ns, startup_cpu_ns })
+    }
+}
+
+/// The figures of a balancer that has given everything back.
+struct Closed {
+    totals: Totals,
+    accounting: Accounting,
+    why_not_exact: Option<String>,
+    own_cpu_ns: u64,
+    startup_cpu_ns: u64,
+}
+
+impl Closed {
+    fn summary(self, run: Run) -> Summary {
+        let Self { totals, accounting, why_not_exact, own_cpu_ns, startup_cpu_ns } = self;
+        Summary::new(Run { accounting, why_not_exact, own_cpu_ns, startup_cpu_ns, ..run }, &totals)
     }
 }
 

@@ -249,11 +249,27 @@ pub struct Summary {
     /// What came of it, where this process balanced the program.
     #[serde(default)]
     pub threads: Option<ThreadCount>,
+    /// The job that the command was a rank of, where one balancer serves all ranks on this machine.
+    #[serde(default)]
+    pub job: Option<JobSummary>,
     /// Why no (more) tasks were moved in the last interval with such a reason. JSON has it as text.
     #[serde(serialize_with = "in_words", skip_deserializing)]
     pub reason: Option<Reason>,
     /// The CPUs.
     pub cpus: Vec<CpuSummary>,
+}
+
+/// The ranks of a job on this machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSummary {
+    /// What the job is called.
+    pub name: String,
+    /// The ranks that were balanced together; 0 if none needed it.
+    pub ranks: u32,
+    /// The launcher bound each of them to a part of the job's CPUs.
+    pub is_bound: bool,
+    /// The launcher's option that frees them.
+    pub unbind: Option<String>,
 }
 
 /// The time before anything is loaded.
@@ -309,6 +325,7 @@ impl Summary {
             shares: totals.shares.clone(),
             threads_per_cpu: run.threads_per_cpu,
             threads: totals.threads.clone(),
+            job: None,
             reason: totals.last_reason.clone(),
             cpus: totals.cpus(),
         }
@@ -318,6 +335,9 @@ impl Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "evenkeel: ")?;
+        if let Some(job) = &self.job {
+            write!(f, "{job}: ")?;
+        }
         let moved = if self.dry_run { self.proposed } else { self.moves };
         let verb = if self.dry_run { "would have moved" } else { "moved" };
         if self.was_alike() {
@@ -350,6 +370,9 @@ impl fmt::Display for Summary {
         if self.rested_ns > 0 {
             write!(f, "; nothing was loaded for {:.1} s of it", self.rested_ns as f64 / 1e9)?;
         }
+        if let Some(bound) = self.job.as_ref().and_then(JobSummary::bound) {
+            write!(f, "; {bound}")?;
+        }
         if self.cpu_changes > 0 {
             write!(f, "; CPUs came or went {}", times(self.cpu_changes))?;
         }
@@ -364,6 +387,25 @@ impl fmt::Display for Summary {
             write!(f, ")")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for JobSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ranks {
+            0 => write!(f, "{}", self.name),
+            1 => write!(f, "1 rank of {}", self.name),
+            ranks => write!(f, "{ranks} ranks of {}", self.name),
+        }
+    }
+}
+
+impl JobSummary {
+    /// That the launcher bound the ranks, and what frees them.
+    fn bound(&self) -> Option<String> {
+        let free = self.unbind.as_ref().map(|option| format!("; {option} frees them"));
+        let bound = "each rank is bound to CPUs of its own, and no thread is moved from there";
+        self.is_bound.then(|| format!("{bound}{}", free.unwrap_or_default()))
     }
 }
 

@@ -9,13 +9,17 @@
 //! | `statistics` | figures, as JSON and as OpenMetrics |
 //! | `metrics` | these figures over HTTP |
 //! | `programs` | the joined programs |
+//! | `job` | MPI jobs: a rank joins, a rank leaves, the last one gets the summary |
+//! | `ranks` | the ranks of such a job |
 //! | `observed` | the programs that a `run` without privileges balances with the daemon's figures |
 //! | `requests` | the requests of the control socket |
 
 mod admission;
+mod job;
 mod metrics;
 mod observed;
 mod programs;
+mod ranks;
 mod requests;
 mod saved;
 mod settings;
@@ -170,7 +174,13 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
         if let Some(metrics) = &mut metrics {
             metrics.serve();
         }
+        let had_programs = !programs.is_empty();
         has_more = server.serve(|peer, request| requests::answer(&mut programs, peer, request));
+        if is_for_job && had_programs && programs.is_empty() {
+            // At once: a batch system kills what is left when the last rank has ended.
+            programs.end();
+            return Ok(());
+        }
         if let Err(why) = programs.balancer().balance_due() {
             tracing::warn!("{why}");
         }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::admission::{self, Candidate, How, Refusal, refuse};
 use super::observed::{Observations, Observed};
+use super::ranks::Ranks;
 use super::saved::{Saved, SavedProgram};
 use super::settings::Settings;
 use super::statistics::Statistics;
@@ -65,16 +66,18 @@ pub struct Quota {
 
 /// The joined programs and their balancer.
 pub(crate) struct Programs {
-    balancer: Balancer,
-    joined: BTreeMap<u32, Joined>,
+    pub(super) balancer: Balancer,
+    pub(super) joined: BTreeMap<u32, Joined>,
     observations: Observations,
     last_program: u32,
-    settings: Settings,
+    pub(super) settings: Settings,
     saved: Saved,
     /// Figures of the programs that have left.
     left: Statistics,
     /// How many programs each user was refused. Only users that had their share are in it.
     refused: BTreeMap<u32, u64>,
+    /// The ranks of the programs that are MPI jobs.
+    pub(super) ranks: BTreeMap<u32, Ranks>,
 }
 
 impl Programs {
@@ -88,6 +91,7 @@ impl Programs {
             saved,
             left: Statistics::default(),
             refused: BTreeMap::new(),
+            ranks: BTreeMap::new(),
         }
     }
 
@@ -222,22 +226,6 @@ impl Programs {
         Ok(vec![self.admit(candidate, How::Process)?])
     }
 
-    /// Lets a process join as a part of an MPI job of its user.
-    pub fn join_job(&mut self, pid: i32, job: &str, peer: &Peer) -> Result<Vec<u32>, Refusal> {
-        let candidate = admission::process(pid, peer)?;
-        let how = How::Job(job.to_owned());
-        let is_this = |joined: &Joined| joined.how == how && joined.uid == candidate.uid;
-        let known = self.joined.iter().find(|(_, joined)| is_this(joined));
-        let Some(program) = known.map(|(program, _)| *program) else {
-            return Ok(vec![self.admit(candidate, how)?]);
-        };
-        self.end_observation_of(&candidate.task);
-        match self.balancer.join(program, &candidate.task) {
-            Ok(()) => Ok(vec![program]),
-            Err(why) => refuse(Errno::EIO, why.to_string()),
-        }
-    }
-
     /// Lets every program with this command name join.
     pub fn join_named(&mut self, name: &str, peer: &Peer) -> Result<Vec<u32>, Refusal> {
         let mut programs = Vec::new();
@@ -282,7 +270,7 @@ impl Programs {
         Ok(vec![self.begin(joined, &tasks)?])
     }
 
-    fn admit(&mut self, candidate: Candidate, how: How) -> Result<u32, Refusal> {
+    pub(super) fn admit(&mut self, candidate: Candidate, how: How) -> Result<u32, Refusal> {
         let Candidate { task, uid, command } = candidate;
         self.check_share(uid)?;
         self.begin(Joined { uid, how, command, root: task }, &[task])
@@ -357,7 +345,7 @@ impl Programs {
 
     /// Ends the observation of the program that a process belongs to, so that the process can join: each
     /// task is counted for one program.
-    fn end_observation_of(&mut self, process: &TaskRef) {
+    pub(super) fn end_observation_of(&mut self, process: &TaskRef) {
         let last = self.balancer.observer().last().clone();
         if let Some(program) = self.observations.program_of(process.tgid, &last) {
             self.end_observation(program);
@@ -463,12 +451,20 @@ impl Programs {
     }
 
     fn end_one(&mut self, program: u32) {
-        if let Some((totals, _)) = self.balancer.leave(program) {
-            add(&mut self.left, &totals);
+        self.end_and_count(program);
+    }
+
+    /// Ends balancing a program, and returns how that went.
+    pub(super) fn end_and_count(&mut self, program: u32) -> Option<Totals> {
+        let totals = self.balancer.leave(program).map(|(totals, _)| totals);
+        if let Some(totals) = &totals {
+            add(&mut self.left, totals);
         }
+        self.ranks.remove(&program);
         if let Some(joined) = self.joined.remove(&program) {
             tracing::info!("program {program} left: {}", joined.command.join(" "));
         }
+        totals
     }
 
     /// Gives all masks back. The list of programs stays for the next daemon.
@@ -560,7 +556,7 @@ impl Programs {
         statistics
     }
 
-    fn save(&mut self) {
+    pub(super) fn save(&mut self) {
         let last = self.balancer.observer().last().clone();
         let programs = self.joined.iter().map(|(program, joined)| {
             let tasks = last.tasks_of(*program);

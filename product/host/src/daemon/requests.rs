@@ -26,6 +26,13 @@ pub enum DaemonRequest {
     JoinCgroup(String),
     /// The program of this process leaves.
     LeaveProcess(i32),
+    /// This rank of an MPI job has ended.
+    LeaveJob {
+        /// The rank's process.
+        pid: i32,
+        /// The job.
+        job: String,
+    },
     /// The program with this number leaves.
     Leave(u32),
     /// The process that asks balances the program of this process itself, and wants its figures.
@@ -51,6 +58,12 @@ impl DaemonRequest {
         let args = &request.args;
         match request.req.as_str() {
             "join" => decode_join(args),
+            "leave" if args.contains_key("job") => {
+                only(args, &["pid", "job"])?;
+                let missing = || Refusal { errno: Errno::EINVAL, why: "give pid, too".to_owned() };
+                let pid = number(args.get("pid").ok_or_else(missing)?)?;
+                Ok(Self::LeaveJob { pid, job: text(&args["job"])? })
+            }
             "leave" => match exactly_one(args, &["pid", "program"])? {
                 ("pid", value) => Ok(Self::LeaveProcess(number(value)?)),
                 (_, value) => Ok(Self::Leave(u32::try_from(number(value)?).unwrap_or(0))),
@@ -106,6 +119,9 @@ fn carry_out(programs: &mut Programs, peer: &Peer, asked: DaemonRequest) -> Resu
                 why: format!("process {pid} has not joined, or is not yours"),
             })?;
             return leave(programs, peer, program);
+        }
+        DaemonRequest::LeaveJob { pid, job } => {
+            return Ok(json!({"summary": programs.leave_job(pid, &job, peer)?}));
         }
         DaemonRequest::Leave(program) => return leave(programs, peer, program),
         DaemonRequest::Observe(pid) => return Ok(json!({"program": programs.observe(pid, peer)?})),

@@ -1,0 +1,188 @@
+//! Which launcher started this process as one rank of several, by the variables that it set: `srun`, or
+//! one of MPI. All ranks of a job on a machine find the same name for the job here, and those of other
+//! jobs, steps and nodes find another one.
+
+/// Variables that launchers set for each rank of MPI, and the option that leaves ranks unbound: MPICH's
+/// hydra (and others with PMI), launchers with PMIx, Open MPI.
+pub const RANK_VARIABLES: [&str; 3] = ["PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"];
+
+/// The ranks that were started together on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launched {
+    /// The job as text in a file name; `None`: the launcher's process is all that tells one from
+    /// another.
+    pub name: Option<String>,
+    /// The same for people.
+    pub title: String,
+    /// Whether this is the first rank here. Launchers that do not say have none.
+    pub is_first: bool,
+    /// The launcher's option that leaves ranks unbound.
+    pub unbind: &'static str,
+}
+
+/// The ranks among which this process is one, by its variables. `None` for a single process.
+pub fn launched(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
+    // Before MPI's own variables: `srun --mpi=pmi2` sets both, and a script of the step may be between
+    // srun and the rank. A launcher of MPI has its daemons started by srun, one on each node.
+    step(&variable).or_else(|| ranks_of_mpi(&variable))
+}
+
+/// Several tasks of one job step of Slurm on this node.
+fn step(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
+    let number = |name: &str| variable(name)?.parse::<u32>().ok();
+    let (job, step) = (number("SLURM_JOB_ID")?, number("SLURM_STEP_ID")?);
+    let (node, local) = (number("SLURM_NODEID")?, number("SLURM_LOCALID")?);
+    if tasks_on(&variable("SLURM_STEP_TASKS_PER_NODE")?, node)? < 2 {
+        return None;
+    }
+    let host = variable("SLURMD_NODENAME").unwrap_or_else(|| format!("node {node}"));
+    Some(Launched {
+        // The node, too: several may share a machine where Slurm is tested.
+        name: Some(format!("slurm-{job}.{step}-{node}")),
+        title: format!("step {job}.{step} on {host}"),
+        is_first: local == 0,
+        unbind: "srun --cpu-bind=none",
+    })
+}
+
+/// The parent of this process, if that sends each signal to all processes that it has started, and not
+/// to this one alone: Slurm's daemon of a job step. (To the script of a batch job it sends them alone.)
+pub fn signals_all() -> Option<u32> {
+    let parent = std::os::unix::process::parent_id();
+    let name = std::fs::read_to_string(format!("/proc/{parent}/comm")).unwrap_or_default();
+    let is_of_step = is_of_step(name.trim(), std::env::var("SLURM_STEP_ID").ok().as_deref());
+    is_of_step.then_some(parent)
+}
+
+fn is_of_step(parent: &str, step: Option<&str>) -> bool {
+    parent == "slurmstepd" && step.is_some_and(|step| step.parse::<u32>().is_ok())
+}
+
+/// The tasks on a node, by a list like `2(x3),1`: the first three nodes have two.
+fn tasks_on(list: &str, node: u32) -> Option<u32> {
+    let mut nodes = 0u32;
+    let mut most = None;
+    for part in list.split(',') {
+        let (tasks, times) = match part.split_once("(x") {
+            Some((tasks, times)) => (tasks, times.strip_suffix(')')?.parse().ok()?),
+            None => (part, 1),
+        };
+        let tasks: u32 = tasks.parse().ok()?;
+        nodes = nodes.checked_add(times)?;
+        if node < nodes {
+            return Some(tasks);
+        }
+        most = most.max(Some(tasks));
+    }
+    // A component of a heterogeneous job lists its own nodes, but counts those of all.
+    most
+}
+
+fn ranks_of_mpi(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
+    RANK_VARIABLES.iter().find(|name| variable(name).is_some())?;
+    let is_open_mpi = variable("OMPI_COMM_WORLD_RANK").is_some();
+    let local = ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"].into_iter().find_map(&variable);
+    Some(Launched {
+        name: None,
+        title: "an MPI job".to_owned(),
+        is_first: local.is_some_and(|rank| rank == "0"),
+        unbind: if is_open_mpi { "mpirun --bind-to none" } else { "mpiexec -bind-to none" },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Option<Launched> {
+        launched(|name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    const STEP: [(&str, &str); 6] = [
+        ("SLURM_JOB_ID", "77"),
+        ("SLURM_STEP_ID", "3"),
+        ("SLURM_NODEID", "1"),
+        ("SLURM_LOCALID", "0"),
+        ("SLURMD_NODENAME", "n7"),
+        ("SLURM_STEP_TASKS_PER_NODE", "1,2(x2)"),
+    ];
+
+    fn step_with(name: &str, value: &str) -> Option<Launched> {
+        let others = STEP.into_iter().filter(|(known, _)| *known != name);
+        of(&others.chain([(name, value)]).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn tasks_of_a_step_are_ranks_without_a_variable_of_mpi() {
+        let found = of(&STEP).unwrap();
+        assert_eq!(found.name.as_deref(), Some("slurm-77.3-1"));
+        assert_eq!(found.title, "step 77.3 on n7");
+        assert!(found.is_first && found.unbind == "srun --cpu-bind=none");
+        assert!(!step_with("SLURM_LOCALID", "1").unwrap().is_first);
+    }
+
+    #[test]
+    fn a_task_that_is_alone_on_its_node_is_no_rank() {
+        assert_eq!(step_with("SLURM_NODEID", "0"), None);
+        assert_eq!(step_with("SLURM_STEP_TASKS_PER_NODE", "1(x4)"), None);
+        // Unless a launcher of MPI, which srun started once on each node, has started it.
+        let mut variables = STEP.to_vec();
+        variables[2].1 = "0";
+        variables.push(("PMI_RANK", "5"));
+        assert_eq!(of(&variables).unwrap().name, None);
+    }
+
+    #[test]
+    fn a_batch_script_and_an_allocation_are_no_ranks() {
+        for missing in 0..STEP.len() {
+            if STEP[missing].0 != "SLURMD_NODENAME" {
+                let mut variables = STEP.to_vec();
+                variables.remove(missing);
+                assert_eq!(of(&variables), None, "{variables:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_none_make_no_name() {
+        for (name, value) in [
+            ("SLURM_JOB_ID", "../../etc"),
+            ("SLURM_STEP_ID", "batch"),
+            ("SLURM_NODEID", "-1"),
+            ("SLURM_LOCALID", ""),
+            ("SLURM_STEP_TASKS_PER_NODE", "2(x"),
+            ("SLURM_STEP_TASKS_PER_NODE", "two"),
+        ] {
+            assert_eq!(step_with(name, value), None, "{name}={value}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_tasks_names_each_node() {
+        let tasks = |node| tasks_on("2(x2),1,4", node);
+        assert_eq!([0, 1, 2, 3].map(tasks), [Some(2), Some(2), Some(1), Some(4)]);
+        assert_eq!(tasks(9), Some(4), "a node of another component");
+        assert_eq!(tasks_on("2(x4294967295),2(x4294967295)", u32::MAX), None);
+    }
+
+    #[test]
+    fn only_the_daemon_of_a_step_signals_all() {
+        assert!(is_of_step("slurmstepd", Some("0")));
+        assert!(!is_of_step("slurmstepd", None), "a batch script");
+        assert!(!is_of_step("bash", Some("0")), "a script of the step");
+        assert_eq!(signals_all(), None);
+    }
+
+    #[test]
+    fn launchers_of_mpi_are_known() {
+        let rank = |name, local| of(&[(name, "3"), (local, "0")]).unwrap();
+        let open_mpi = rank("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK");
+        assert!(open_mpi.is_first && open_mpi.unbind == "mpirun --bind-to none");
+        assert!(rank("PMI_RANK", "MPI_LOCALRANKID").is_first);
+        assert!(!rank("PMIX_RANK", "OTHER").is_first);
+        assert_eq!(of(&[]), None);
+    }
+}

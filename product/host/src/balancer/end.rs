@@ -1,0 +1,75 @@
+//! The end of balancing: a program leaves, or all do. Masks are given back, and the last interval is
+//! counted.
+
+use std::collections::BTreeMap;
+
+use evenkeel_journal::SupervisedSession;
+
+use super::Balancer;
+use crate::decision::Decision;
+use crate::observe::AccountingChoice;
+use crate::program::{Program, task_ref};
+use crate::summary::Totals;
+
+impl Balancer {
+    /// Stops balancing a program and gives its tasks their masks back. Returns its totals and decisions.
+    pub fn leave(&mut self, program: u32) -> Option<(Totals, Vec<Decision>)> {
+        let mut left = self.programs.remove(&program)?;
+        match self.observer.read() {
+            Ok(_) => self.count_last_interval(program, &mut left),
+            Err(why) => {
+                tracing::debug!("tasks that started since the last reading are not known: {why}");
+            }
+        }
+        let tasks = self.observer.last().tasks_of(program);
+        if let Some(session) = self.session.as_mut().map(SupervisedSession::session) {
+            for (id, task) in tasks.into_iter().flatten() {
+                if let Err(why) = session.release(&task_ref(*id, task.process)) {
+                    tracing::warn!("{why}");
+                }
+            }
+        }
+        if let Err(why) = self.observer.forget(program) {
+            tracing::warn!("{why}");
+        }
+        Some(left.into_results())
+    }
+
+    /// Gives back every mask. Returns the totals and decisions of each program.
+    pub fn finish(mut self) -> BTreeMap<u32, (Totals, Vec<Decision>)> {
+        let mut programs = std::mem::take(&mut self.programs);
+        match self.observer.read() {
+            Ok(_) => {
+                for (number, program) in &mut programs {
+                    self.count_last_interval(*number, program);
+                }
+            }
+            Err(error) => tracing::debug!("the last interval is not counted: {error}"),
+        }
+        if let Some(session) = self.session.take() {
+            let report = session.close();
+            for program in programs.values_mut() {
+                program.totals.kept = report.kept.len() as u64;
+            }
+            for error in report.errors {
+                tracing::error!("{error}; take it back with: evenkeel undo");
+            }
+        }
+        programs.into_iter().map(|(number, program)| (number, program.into_results())).collect()
+    }
+
+    /// What happened since the last round, in which nothing is decided any more.
+    fn count_last_interval(&mut self, number: u32, program: &mut Program) {
+        self.update_cpus(number, program);
+        if let Some(snapshot) = self.snapshot(number, program) {
+            program.totals.add(&snapshot, self.observer.last());
+        }
+    }
+
+    /// Why the figures are not exact, where exact ones were wanted.
+    pub(crate) fn why_not_exact(&self) -> Option<String> {
+        let is_as_asked = self.options.accounting == AccountingChoice::Procfs;
+        let is_worse = !self.observer.accounting().is_exact() && !is_as_asked;
+        is_worse.then(|| self.observer.why_not_exact().map(str::to_owned)).flatten()
+    }
+}
