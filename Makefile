@@ -20,7 +20,7 @@ SOAK_MINUTES ?= 30
 FUZZ ?= 10000000
 FUZZ_SECONDS ?= 86400
 FUZZ_SEED ?= 1
-# How often `make kill-soak` kills each command, and its seed.
+# How often `make kill-soak` kills each command and `make cluster-test` cancels a job, and the seed.
 KILLS ?= 200
 KILL_SEED ?= 1
 # How long `make sim-soak` lasts, in events or in seconds, whichever is reached first, and its first
@@ -35,7 +35,8 @@ NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
 COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name) \
 	zsh/site-functions/_$(name) fish/vendor_completions.d/$(name).fish)
 
-.PHONY: help demo test tidy native-test kill-soak vm-test vm-test-if-fetched vm-lane-1 vm-lane-2 \
+.PHONY: help demo test tidy native-test cluster-test spank kill-soak vm-test vm-test-if-fetched \
+	vm-lane-1 vm-lane-2 \
 	vm-soak vm-hotplug vm-units vm-adversaries nightly vm-mutate sim-soak sim-adversaries decisions \
 	fuzz demo-vm build build-all setup vm-setup lint \
 	bench bench-programs bench-keel bench-balance bench-ias bench-zone bench-free bench-sim \
@@ -66,7 +67,9 @@ vm-test-if-fetched:
 			'see above what could not be fetched'; fi
 
 ## make native-test    all tests but those in virtual machines
+# Without Slurm, or where it cannot be installed, the tests in tests/cluster are skipped.
 native-test: build-all
+	-@scripts/slurm
 	CLANG=$$(scripts/clang) scripts/tests run native \
 		cargo test --workspace --locked --no-fail-fast $(TEST_RUNNER) -- --skip vm::
 
@@ -76,6 +79,21 @@ kill-soak: build
 	EVENKEEL_KILLS=$(KILLS) EVENKEEL_KILL_SEED=$(KILL_SEED) CLANG=$$(scripts/clang) \
 		cargo test --workspace --locked --test host $(TEST_RUNNER) -- --nocapture --test-threads=1 \
 		kill_moments
+
+## make cluster-test   jobs of a real Slurm, cancelled at KILLS (200) random moments, by KILL_SEED (1),
+##                     and what the plugin adds to the start of a job (half an hour)
+cluster-test: build
+	@scripts/slurm
+	CLANG=$$(scripts/clang) cargo build --release --locked -p evenkeel
+	EVENKEEL_KILLS=$(KILLS) EVENKEEL_KILL_SEED=$(KILL_SEED) \
+		EVENKEEL_STARTED=$(CURDIR)/$(RELEASE)/evenkeel CLANG=$$(scripts/clang) \
+		cargo test -p evenkeel-tests --locked --test cluster $(TEST_RUNNER) -- \
+		--include-ignored --nocapture --test-threads=1
+
+## make spank          build the plugin for the Slurm whose headers are here:
+##                     target/spank_evenkeel.so
+spank:
+	packaging/slurm/build target/spank_evenkeel.so $(PREFIX)/bin/evenkeel
 
 ## make tidy           check the project's own files: lengths, words, links, commands, dependencies
 tidy: setup
@@ -147,8 +165,8 @@ vm-irqbalance: vm-setup build
 		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::irqbalance
 
 ## make nightly        what takes longer than CI may: the units in a guest with systemd, adversaries,
-##                     irqbalance, the packages and the image installed and used, and the site
-nightly: vm-units vm-adversaries vm-irqbalance deb-test image-test site
+##                     irqbalance, Slurm, the packages and the image installed and used, and the site
+nightly: vm-units vm-adversaries vm-irqbalance cluster-test deb-test image-test site
 
 ## make vm-mutate      take out each guard of the keel in turn: which test notices? (ten minutes)
 vm-mutate: vm-setup build

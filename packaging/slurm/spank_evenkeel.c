@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//
+// The option --evenkeel of srun, sbatch and salloc: a SPANK plugin (spank(7)) that has the tasks of a
+// job run under `evenkeel run`. It never fails a job: where evenkeel cannot be used, the tasks run
+// without it, and the first task of each node says why on its standard error.
+//
+//   in the job's life       callback          what is done
+//   srun, sbatch, salloc    check_option      the option's value is checked, before anything starts
+//   each node, each step    user_init         is evenkeel there, and of the plugin's own version?
+//   each task, before exec  task_init         the path of its program is replaced by that of evenkeel
+//
+// The task is not replaced by an exec in task_init: Slurm runs TaskProlog, sets the user's limits and
+// TMPDIR after that callback, and all of it would be lost. Two variables tell evenkeel what to run
+// (product/evenkeel/src/task.rs); it removes them. All else, the balancer of the step included, is
+// evenkeel's own (docs/adr/0011-slurm-by-wrapping.md).
+//
+// Built for one release of Slurm, that of the header; under another one, nothing is replaced.
+
+// For pipe2.
+#define _GNU_SOURCE
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+
+#ifndef EVENKEEL_VERSION
+#error "build this by packaging/slurm/build"
+#endif
+
+SPANK_PLUGIN(evenkeel, 1);
+
+// How long `evenkeel --version` may take, in ms: on a file system that hangs, the job does not.
+#define VERSION_PATIENCE_MS 5000
+
+// The longest PATH that is looked at.
+#define MAX_PATH_LIST 65536
+
+#define USAGE "expected run, shares, threads=K (K from 2 to 16), watch or off"
+
+static char program[PATH_MAX] = EVENKEEL_PROGRAM;
+// The options of `evenkeel run`; only used where the job asked for evenkeel.
+static char options[32];
+static bool is_wanted;
+static bool is_shares;
+// Why the tasks run without it; empty: they do not.
+static char why_not[PATH_MAX + 256];
+
+// The value of --evenkeel. False if there is no such value. A missing one arrives as NULL, "" or
+// "(null)", depending on the command and the release.
+static bool parse_option(const char *value)
+{
+	char *end;
+	long per_cpu;
+
+	is_wanted = true;
+	is_shares = false;
+	options[0] = '\0';
+	if (!value || !*value || !strcmp(value, "(null)") || !strcmp(value, "run"))
+		return true;
+	if (!strcmp(value, "off")) {
+		is_wanted = false;
+		return true;
+	}
+	if (!strcmp(value, "watch")) {
+		strcpy(options, "--dry-run");
+		return true;
+	}
+	if (!strcmp(value, "shares")) {
+		is_shares = true;
+		strcpy(options, "--shares");
+		return true;
+	}
+	if (!strncmp(value, "threads=", strlen("threads="))) {
+		value += strlen("threads=");
+		per_cpu = strtol(value, &end, 10);
+		if (end != value && !*end && per_cpu >= 2 && per_cpu <= 16) {
+			snprintf(options, sizeof(options), "--threads %ld", per_cpu);
+			return true;
+		}
+	}
+	is_wanted = false;
+	return false;
+}
+
+// May be called twice for one option.
+static int check_option(int val, const char *value, int is_remote)
+{
+	(void)val;
+	if (parse_option(value))
+		return ESPANK_SUCCESS;
+	if (is_remote)
+		// A newer srun, perhaps. The job was accepted: it runs.
+		return ESPANK_SUCCESS;
+	slurm_error("--evenkeel=%s: %s", value, USAGE);
+	return ESPANK_BAD_ARG;
+}
+
+// Registered by hand: sbatch and salloc do not read a table of options.
+static struct spank_option option = {
+	.name = "evenkeel",
+	.arginfo = "run|shares|threads=K|watch|off",
+	.usage = "Run at the pace of the average CPU: move threads (run, the default), divide OpenMP "
+		 "loops (shares), start K threads for each CPU, or only watch",
+	.has_arg = 2,
+	.val = 0,
+	.cb = check_option,
+};
+
+// Offers the option, and reads the words after the plugin's path in plugstack.conf: program=PATH.
+int slurm_spank_init(spank_t spank, int ac, char **av)
+{
+	static const char name[] = "program=";
+	spank_context_t context = spank_context();
+
+	for (int i = 0; i < ac; i++) {
+		const char *path = av[i] + strlen(name);
+
+		if (strncmp(av[i], name, strlen(name)) || *path != '/' || strlen(path) >= PATH_MAX)
+			slurm_error("evenkeel: plugstack.conf: %s is ignored: expected program=PATH, absolute",
+				    av[i]);
+		else
+			strcpy(program, path);
+	}
+	if ((context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR || context == S_CTX_REMOTE) &&
+	    spank_option_register(spank, &option) != ESPANK_SUCCESS)
+		slurm_error("evenkeel: Slurm does not take the option --evenkeel");
+	return ESPANK_SUCCESS;
+}
+
+static long now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+// Reads until the end of the pipe or of the time. The text ends with a 0.
+static void read_within(int fd, char *text, size_t size)
+{
+	long deadline_ms = now_ms() + VERSION_PATIENCE_MS;
+	size_t length = 0;
+
+	while (length + 1 < size) {
+		struct pollfd readable = { .fd = fd, .events = POLLIN };
+		long left_ms = deadline_ms - now_ms();
+		ssize_t more;
+
+		if (left_ms <= 0 || poll(&readable, 1, (int)left_ms) <= 0)
+			break;
+		more = read(fd, text + length, size - 1 - length);
+		if (more <= 0)
+			break;
+		length += (size_t)more;
+	}
+	text[length] = '\0';
+}
+
+// What `evenkeel --version` prints; empty if it cannot be run.
+static void ask_version(char *text, size_t size)
+{
+	char *const arguments[] = { program, "--version", NULL };
+	char *const environment[] = { "PATH=/usr/bin:/bin", NULL };
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attributes;
+	sigset_t none;
+	int ends[2];
+	int failed;
+	pid_t pid;
+
+	text[0] = '\0';
+	if (pipe2(ends, O_CLOEXEC))
+		return;
+	sigemptyset(&none);
+	posix_spawnattr_init(&attributes);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+	posix_spawn_file_actions_init(&files);
+	posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
+	posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+	failed = posix_spawn(&pid, program, &files, &attributes, arguments, environment);
+	close(ends[1]);
+	if (!failed) {
+		read_within(ends[0], text, size);
+		kill(pid, SIGKILL);
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	close(ends[0]);
+	posix_spawn_file_actions_destroy(&files);
+	posix_spawnattr_destroy(&attributes);
+}
+
+// The release of Slurm that runs is the one of the header, like 22.05.
+static bool is_own_slurm(spank_t spank)
+{
+	char *major = NULL, *minor = NULL;
+
+	return spank_get_item(spank, S_SLURM_VERSION_MAJOR, &major) == ESPANK_SUCCESS &&
+	       spank_get_item(spank, S_SLURM_VERSION_MINOR, &minor) == ESPANK_SUCCESS &&
+	       strtoul(major, NULL, 10) == SLURM_VERSION_MAJOR(SLURM_VERSION_NUMBER) &&
+	       strtoul(minor, NULL, 10) == SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER);
+}
+
+// On each node, once for each step, as the job's user. What is found here holds for all tasks, which
+// are forked later.
+int slurm_spank_user_init(spank_t spank, int ac, char **av)
+{
+	static const char expected[] = "evenkeel " EVENKEEL_VERSION "\n";
+	char text[64];
+
+	(void)ac;
+	(void)av;
+	if (!is_wanted)
+		return ESPANK_SUCCESS;
+	if (!is_own_slurm(spank)) {
+		snprintf(why_not, sizeof(why_not), "its plugin was built for Slurm %lu.%02lu, not for this one",
+			 (unsigned long)SLURM_VERSION_MAJOR(SLURM_VERSION_NUMBER),
+			 (unsigned long)SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER));
+		return ESPANK_SUCCESS;
+	}
+	if (access(program, X_OK)) {
+		snprintf(why_not, sizeof(why_not), "%s: %s", program, strerror(errno));
+		return ESPANK_SUCCESS;
+	}
+	ask_version(text, sizeof(text));
+	if (strcmp(text, expected)) {
+		text[strcspn(text, "\n")] = '\0';
+		snprintf(why_not, sizeof(why_not), "%s is %s, and the plugin is of evenkeel %s", program,
+			 *text ? text : "not to be run", EVENKEEL_VERSION);
+	}
+	return ESPANK_SUCCESS;
+}
+
+// Finds the file of a program as Slurm will: a name without a slash in PATH, and else from the task's
+// folder, which is this process' by now. False if there is none.
+static bool find_program(spank_t spank, const char *name, char *path)
+{
+	char *folders, *folder, *rest;
+	bool is_found = false;
+
+	if (!strchr(name, '/') && (folders = malloc(MAX_PATH_LIST))) {
+		if (spank_getenv(spank, "PATH", folders, MAX_PATH_LIST) == ESPANK_SUCCESS) {
+			for (folder = strtok_r(folders, ":", &rest); folder && !is_found;
+			     folder = strtok_r(NULL, ":", &rest))
+				is_found = snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX &&
+					   !access(path, X_OK);
+		}
+		free(folders);
+	}
+	return is_found || (snprintf(path, PATH_MAX, "%s", name) < PATH_MAX && !access(path, F_OK));
+}
+
+// Whether this file is a text that no kernel runs: the list of programs of srun --multi-prog, which
+// stands in the place of the program. The tasks have other words then.
+static bool is_list(const char *path)
+{
+	struct stat file;
+	char magic[4];
+	ssize_t length;
+	int fd;
+
+	if (stat(path, &file) || !S_ISREG(file.st_mode))
+		return false;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	length = read(fd, magic, sizeof(magic));
+	close(fd);
+	return length < (ssize_t)sizeof(magic) ||
+	       (memcmp(magic, "\177ELF", 4) && memcmp(magic, "#!", 2));
+}
+
+static void say_why_not(int local_id)
+{
+	if (local_id == 0)
+		dprintf(STDERR_FILENO, "evenkeel: %s; the job runs without evenkeel\n", why_not);
+}
+
+// In each task, as the job's user, with its CPUs, files and environment, before Slurm calls exec.
+int slurm_spank_task_init(spank_t spank, int ac, char **av)
+{
+	char task_options[sizeof(options) + sizeof(" --quiet")];
+	uint32_t step = 0;
+	int local_id = 0, argc = 0;
+	char **argv = NULL;
+	char file[PATH_MAX];
+	char *path;
+
+	(void)ac;
+	(void)av;
+	if (!is_wanted)
+		return ESPANK_SUCCESS;
+	// The shell of salloc waits for its user; what that starts by srun is a step of its own.
+	if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
+	    step == SLURM_EXTERN_CONT || step == SLURM_INTERACTIVE_STEP)
+		return ESPANK_SUCCESS;
+	if (spank_get_item(spank, S_TASK_ID, &local_id) != ESPANK_SUCCESS ||
+	    spank_get_item(spank, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS || argc < 1 || !argv ||
+	    !argv[0])
+		return ESPANK_SUCCESS;
+	if (!*why_not && access(program, X_OK))
+		snprintf(why_not, sizeof(why_not), "%s: %s", program, strerror(errno));
+	if (!*why_not && find_program(spank, argv[0], file) && is_list(file))
+		snprintf(why_not, sizeof(why_not), "%s is no program that it can start", argv[0]);
+	if (*why_not) {
+		say_why_not(local_id);
+		return ESPANK_SUCCESS;
+	}
+	// The loops of each task are divided by a process of its own: one of them reports.
+	snprintf(task_options, sizeof(task_options), "%s%s", options,
+		 is_shares && local_id > 0 ? " --quiet" : "");
+	path = strdup(program);
+	if (!path || spank_setenv(spank, "EVENKEEL_TASK_PROGRAM", argv[0], 1) != ESPANK_SUCCESS ||
+	    spank_setenv(spank, "EVENKEEL_TASK_OPTIONS", task_options, 1) != ESPANK_SUCCESS) {
+		spank_unsetenv(spank, "EVENKEEL_TASK_PROGRAM");
+		snprintf(why_not, sizeof(why_not), "no memory");
+		say_why_not(local_id);
+		free(path);
+		return ESPANK_SUCCESS;
+	}
+	// This process is the task's own: other tasks have another copy of the words.
+	argv[0] = path;
+	return ESPANK_SUCCESS;
+}

@@ -1,0 +1,342 @@
+//! A cluster of Slurm on this host, for one test: a controller and two nodes, on loopback, with all
+//! state in the test's folder. Its daemons die with the test, also if that is killed.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use crate::support::*;
+
+/// Where Slurm's tracker of cgroups keeps a folder for each node.
+const FREEZER: &str = "/sys/fs/cgroup/freezer";
+
+/// The header by which the plugin is built; the rest of Slurm is looked for in PATH and sbin.
+const HEADER: &str = "/usr/include/slurm/spank.h";
+
+/// How a test wants its cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// The plugin that binds tasks, or does not.
+    pub task_plugin: &'static str,
+    /// What tracks the processes of a step.
+    pub proctrack: &'static str,
+    /// The executable that the plugin is told, in place of the one under test.
+    pub program: Option<&'static str>,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self { task_plugin: "task/none", proctrack: "proctrack/linuxproc", program: None }
+    }
+}
+
+/// The trackers of processes that work here. The first one kills only what has not left its step's tree
+/// of processes; that of cgroups kills all that is left when the last task has ended.
+pub fn trackers() -> Vec<&'static str> {
+    let of_cgroups = Path::new(FREEZER).exists().then_some("proctrack/cgroup");
+    std::iter::once("proctrack/linuxproc").chain(of_cgroups).collect()
+}
+
+/// The running cluster.
+pub struct Cluster {
+    pub host: Host,
+    munged: Option<Child>,
+    controller: Option<Child>,
+    nodes: [Option<Child>; 2],
+}
+
+/// A program of the system, by its name.
+fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let folders = path.split(':').chain(["/usr/sbin", "/sbin"]);
+    folders.map(|folder| Path::new(folder).join(name)).find(|path| path.exists())
+}
+
+/// Why no cluster can be set up here.
+fn missing() -> Option<String> {
+    if !is_root() {
+        return Some("it needs root".to_owned());
+    }
+    let needed = ["slurmctld", "slurmd", "srun", "sbatch", "munged", "cc", "setpriv"];
+    let absent: Vec<&str> = needed.into_iter().filter(|name| program(name).is_none()).collect();
+    if absent.is_empty() && Path::new(HEADER).exists() {
+        return None;
+    }
+    Some("no Slurm here (scripts/slurm installs it)".to_owned())
+}
+
+impl Cluster {
+    /// Sets a cluster up and waits until its nodes are idle; or says that the test is skipped.
+    pub fn start(test: &str, wanted: Wanted) -> Option<Self> {
+        if let Some(why) = missing() {
+            evenkeel_skip::skip(test, why);
+            return None;
+        }
+        let host = Host::alone();
+        configure(&host, wanted);
+        let mut cluster = Self { host, munged: None, controller: None, nodes: [None, None] };
+        cluster.start_munged();
+        let controller = cluster.daemon("slurmctld", &["-D", "-i"]);
+        cluster.controller = Some(controller);
+        for node in 0..2 {
+            cluster.start_node(node);
+        }
+        wait_for("two idle nodes", || cluster.states() == ["idle", "idle"]);
+        Some(cluster)
+    }
+
+    fn start_munged(&mut self) {
+        let file = |name: &str| self.host.path("munge").join(name).display().to_string();
+        let mut munged = self.host.command("setpriv");
+        munged
+            .args(["--reuid=munge", "--regid=munge", "--clear-groups", "--pdeathsig=KILL"])
+            .arg(program("munged").unwrap())
+            .args(["--foreground", "--force", "--num-threads=2"])
+            .arg(format!("--socket={}", file("socket")))
+            .arg(format!("--key-file={}", file("key")))
+            .arg(format!("--pid-file={}", file("pid")))
+            .arg(format!("--seed-file={}", file("seed")))
+            .arg(format!("--log-file={}", file("log")));
+        self.munged = Some(silent(&mut munged).spawn().unwrap());
+        wait_for("munged", || Path::new(&file("socket")).exists());
+    }
+
+    fn daemon(&self, name: &str, arguments: &[&str]) -> Child {
+        let mut command = self.command(program(name).unwrap().to_str().unwrap());
+        command.args(arguments);
+        // SAFETY: one system call, between fork and exec.
+        unsafe { command.pre_exec(die_with_the_test) };
+        silent(&mut command).spawn().unwrap()
+    }
+
+    pub fn start_node(&mut self, node: usize) {
+        let name = format!("node{}", node + 1);
+        self.nodes[node] = Some(self.daemon("slurmd", &["-D", "-N", &name]));
+    }
+
+    /// Kills the daemon of a node, as a crash does. Its steps go on.
+    pub fn kill_node(&mut self, node: usize) {
+        let mut daemon = self.nodes[node].take().unwrap();
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+    }
+
+    /// A command that talks to this cluster.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = self.host.command(program);
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("SLURM") {
+                command.env_remove(name);
+            }
+        }
+        command.env("SLURM_CONF", self.host.path("slurm.conf")).env("LC_ALL", "C");
+        command
+    }
+
+    /// `srun` on the first node, with these words; a step that hangs is ended by Slurm.
+    pub fn srun(&self, words: &[&str]) -> Command {
+        let mut command = self.command("srun");
+        command.args(["--nodelist=node1", "--time=2", "--quiet"]).args(words);
+        command
+    }
+
+    /// Submits a script, and returns the job's number.
+    pub fn sbatch(&self, flags: &[&str], script: &str) -> u32 {
+        let mut command = self.command("sbatch");
+        command.args(["--parsable", "--time=2"]).args(flags);
+        let submitted = output_of(&mut command, format!("#!/bin/sh\n{script}\n").as_bytes());
+        assert!(submitted.status.success(), "{submitted:?}");
+        text(&submitted.stdout).trim().parse().unwrap()
+    }
+
+    fn ask(&self, command: &str, arguments: &[&str]) -> String {
+        text(&output(self.command(command).args(arguments)).stdout)
+    }
+
+    fn states(&self) -> Vec<String> {
+        let said = self.ask("sinfo", &["--noheader", "--Node", "--format=%t"]);
+        said.lines().map(str::to_owned).collect()
+    }
+
+    /// The jobs that have not ended.
+    pub fn jobs(&self) -> Vec<String> {
+        let said = self.ask("squeue", &["--noheader", "--format=%i %t"]);
+        said.lines().map(str::to_owned).collect()
+    }
+
+    /// What `scontrol` shows of a job under this name.
+    pub fn of_job(&self, job: u32, name: &str) -> String {
+        let said = self.ask("scontrol", &["show", "job", &job.to_string()]);
+        let mut words = said.split_whitespace();
+        let found =
+            words.find_map(|word| word.strip_prefix(&format!("{name}=")).map(str::to_owned));
+        found.unwrap_or_default()
+    }
+
+    pub fn scancel(&self, words: &[&str]) {
+        output(self.command("scancel").args(words));
+    }
+
+    /// Waits until no job, no step and no process of evenkeel is left.
+    pub fn wait_for_no_process(&self) {
+        wait_for("the end of all jobs", || self.jobs().is_empty());
+        wait_for("the end of all steps", || self.processes_named("slurmstepd").is_empty());
+        wait_for("the end of evenkeel", || self.processes_named("evenkeel").is_empty());
+    }
+
+    /// Does the same; evenkeel has left nothing then.
+    pub fn wait_for_nothing_left(&self) {
+        self.wait_for_no_process();
+        assert_eq!(self.left(), Vec::<PathBuf>::new(), "files are left");
+        assert_eq!(self.states(), ["idle", "idle"]);
+    }
+
+    /// Processes of this cluster with this name.
+    pub fn processes_named(&self, name: &str) -> Vec<i32> {
+        let is_named = |pid: &i32| {
+            let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            comm.trim() == name
+        };
+        self.host.processes().into_iter().filter(is_named).collect()
+    }
+
+    /// What evenkeel left of root's: journals, records, sockets.
+    pub fn left(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.host.runtime()).into_iter().flatten().flatten();
+        let sockets = entries
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "sock"));
+        sockets.chain(self.host.journals()).chain(self.host.records()).collect()
+    }
+
+    /// The epilog of packaging/slurm, as slurmd runs it for a job of this user.
+    pub fn epilog(&self, user: u32) -> Output {
+        let mut epilog = self.command(&from_root("packaging/slurm/epilog"));
+        output(epilog.env("EVENKEEL", EVENKEEL).env("SLURM_JOB_UID", user.to_string()))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for pid in self.processes_named("slurmstepd") {
+                kill(pid, libc::SIGKILL);
+            }
+            for log in ["node1.log", "controller.log"] {
+                let text = std::fs::read_to_string(self.host.path(log)).unwrap_or_default();
+                let last: Vec<&str> = text.lines().rev().take(15).collect();
+                println!("{log}:");
+                last.iter().rev().for_each(|line| println!("  {line}"));
+            }
+            return self.end_daemons(libc::SIGKILL);
+        }
+        self.end_daemons(libc::SIGTERM);
+        assert_eq!(self.left(), Vec::<PathBuf>::new(), "files are left");
+    }
+}
+
+impl Cluster {
+    /// Ends the daemons, and removes the folders that Slurm leaves behind in the tree of cgroups.
+    fn end_daemons(&mut self, signal: i32) {
+        let nodes = self.nodes.iter_mut();
+        for daemon in nodes.chain([&mut self.controller, &mut self.munged]) {
+            let Some(mut daemon) = daemon.take() else { continue };
+            kill(daemon.id() as i32, signal);
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+            while daemon.try_wait().unwrap().is_none() {
+                if std::time::Instant::now() > deadline {
+                    daemon.kill().unwrap();
+                }
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        }
+        for node in ["node1", "node2"] {
+            let _ = std::fs::remove_dir(Path::new(FREEZER).join(format!("slurm_{node}")));
+        }
+    }
+}
+
+/// A file of the project.
+pub fn from_root(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    root.join(path).display().to_string()
+}
+
+/// Between fork and exec: a system call only.
+fn die_with_the_test() -> std::io::Result<()> {
+    // SAFETY: two integers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    Ok(())
+}
+
+fn silent(command: &mut Command) -> &mut Command {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())
+}
+
+/// A free port for each of the daemons.
+fn ports<const N: usize>() -> [u16; N] {
+    let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listeners: [_; N] = std::array::from_fn(|_| listen());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+fn configure(host: &Host, wanted: Wanted) {
+    let folder = |name: &str| {
+        std::fs::create_dir(host.path(name)).unwrap();
+        host.path(name)
+    };
+    let munge = folder("munge");
+    for state in ["state", "spool"] {
+        folder(state);
+    }
+    std::fs::write(munge.join("key"), [7; 128]).unwrap();
+    std::fs::set_permissions(munge.join("key"), std::fs::Permissions::from_mode(0o400)).unwrap();
+    let owner = Command::new("chown").args(["-R", "munge:munge"]).arg(&munge).status().unwrap();
+    assert!(owner.success());
+    let plugin = host.path("spank_evenkeel.so");
+    let program = wanted.program.unwrap_or(EVENKEEL);
+    let built = Command::new(from_root("packaging/slurm/build")).arg(&plugin).status().unwrap();
+    assert!(built.success(), "the plugin does not compile");
+    let stack = format!("required {} program={program}\n", plugin.display());
+    std::fs::write(host.path("plugstack.conf"), stack).unwrap();
+    std::fs::write(host.path("cgroup.conf"), "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
+        .unwrap();
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let (name, dir) = (name.trim(), host.path(""));
+    let dir = dir.to_str().unwrap().trim_end_matches('/');
+    let [controller, first, second] = ports();
+    let Wanted { task_plugin, proctrack, .. } = wanted;
+    let cpus = all().len();
+    let text = format!(
+        "ClusterName=evenkeel\n\
+         SlurmctldHost={name}(127.0.0.1)\n\
+         SlurmctldPort={controller}\n\
+         SlurmUser=root\n\
+         AuthInfo=socket={dir}/munge/socket\n\
+         StateSaveLocation={dir}/state\n\
+         SlurmdSpoolDir={dir}/spool/%n\n\
+         SlurmctldPidFile={dir}/controller.pid\n\
+         SlurmdPidFile={dir}/%n.pid\n\
+         SlurmctldLogFile={dir}/controller.log\n\
+         SlurmdLogFile={dir}/%n.log\n\
+         PlugStackConfig={dir}/plugstack.conf\n\
+         TaskProlog={dir}/task-prolog\n\
+         ProctrackType={proctrack}\n\
+         TaskPlugin={task_plugin}\n\
+         SelectType=select/cons_tres\n\
+         SelectTypeParameters=CR_CPU\n\
+         SchedulerType=sched/builtin\n\
+         SchedulerParameters=batch_sched_delay=0\n\
+         MpiDefault=none\n\
+         ReturnToService=2\n\
+         KillWait=1\n\
+         NodeName=node1 NodeHostname={name} NodeAddr=127.0.0.1 Port={first} CPUs={cpus}\n\
+         NodeName=node2 NodeHostname={name} NodeAddr=127.0.0.1 Port={second} CPUs={cpus}\n\
+         PartitionName=all Nodes=ALL Default=YES MaxTime=5\n"
+    );
+    std::fs::write(host.path("slurm.conf"), text).unwrap();
+    let prolog = host.path("task-prolog");
+    std::fs::write(&prolog, "#!/bin/sh\necho export FROM_TASK_PROLOG=yes\n").unwrap();
+    std::fs::set_permissions(&prolog, std::fs::Permissions::from_mode(0o755)).unwrap();
+}

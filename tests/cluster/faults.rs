@@ -1,0 +1,93 @@
+//! What goes wrong on a node never fails a job: the task runs as without evenkeel, and one line says
+//! why.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::cluster::{Cluster, Wanted};
+use crate::steps::{Step, be_eager, busy};
+use crate::support::*;
+
+/// Runs a step whose two tasks must run as without; its line says why.
+fn runs_without(cluster: &Cluster, why: &str) {
+    let script = ["sh", "-c", "echo out; env | grep EVENKEEL_TASK; exit 3"];
+    let step = Step::run(cluster.srun(&["-n2", "--evenkeel"]).args(script));
+    assert!(step.code == Some(3) && step.stdout == ["out", "out"], "{step:?}");
+    assert!(!step.ours.is_empty(), "{step:?}");
+    for line in &step.ours {
+        assert!(line.contains(why) && line.ends_with(" runs without evenkeel"), "{step:?}");
+    }
+}
+
+#[test]
+fn a_missing_or_foreign_evenkeel_fails_no_job() {
+    let test = "a_missing_or_foreign_evenkeel_fails_no_job";
+    let program = "/nonexistent/evenkeel";
+    let wanted = Wanted { program: Some(program), ..Wanted::default() };
+    let Some(cluster) = Cluster::start(test, wanted) else { return };
+    runs_without(&cluster, "/nonexistent/evenkeel: No such file or directory");
+    // The next step reads the file anew.
+    let stack = cluster.host.path("plugstack.conf");
+    let other = cluster.host.path("other");
+    let text = std::fs::read_to_string(&stack).unwrap();
+    std::fs::write(&stack, text.replace(program, other.to_str().unwrap())).unwrap();
+    for (script, why) in [
+        ("echo evenkeel 99.0.0", "is evenkeel 99.0.0, and the plugin is of evenkeel"),
+        ("exec sleep 600", "is not to be run, and the plugin is of evenkeel"),
+        ("exit 127", "is not to be run, and the plugin is of evenkeel"),
+    ] {
+        std::fs::write(&other, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o755)).unwrap();
+        runs_without(&cluster, why);
+    }
+    cluster.wait_for_nothing_left();
+}
+
+#[test]
+fn a_configuration_that_is_wrong_fails_no_job() {
+    let test = "a_configuration_that_is_wrong_fails_no_job";
+    let Some(cluster) = Cluster::start(test, Wanted::default()) else { return };
+    be_eager(&cluster.host);
+    let file = cluster.host.path("home/.config/evenkeel/config.toml");
+    std::fs::write(file, "[run]\npolicy = \"fastest\"\n").unwrap();
+    runs_without(&cluster, "fastest");
+    cluster.wait_for_nothing_left();
+}
+
+#[test]
+fn a_user_without_rights_is_balanced_by_figures_of_proc() {
+    let test = "a_user_without_rights_is_balanced_by_figures_of_proc";
+    if two_cpus(test).is_none() {
+        return;
+    }
+    let Some(cluster) = Cluster::start(test, Wanted::default()) else { return };
+    be_eager(&cluster.host);
+    let srun = ["srun", "-n2", "--quiet", "--time=2", "--evenkeel"];
+    let mut command = by_nobody(&cluster.host, &[&srun[..], &busy("1")].concat());
+    let conf = cluster.host.path("slurm.conf");
+    let step = Step::run(command.env("SLURM_CONF", conf).current_dir("/tmp"));
+    assert_eq!(step.code, Some(124), "{step:?}");
+    step.says("2 ranks of step ");
+    step.says("figures from /proc");
+    cluster.wait_for_nothing_left();
+}
+
+/// Its steps go on without it, and so does the balancer.
+#[test]
+fn a_killed_daemon_of_a_node_fails_no_job() {
+    let Some(mut cluster) =
+        Cluster::start("a_killed_daemon_of_a_node_fails_no_job", Wanted::default())
+    else {
+        return;
+    };
+    be_eager(&cluster.host);
+    let mut command = cluster.srun(&["-n2", "--overcommit", "--evenkeel"]);
+    command.args(busy("3"));
+    let step = std::thread::spawn(move || Step::run(&mut command));
+    wait_for("the balancer", || cluster.host.status().len() == 1 || step.is_finished());
+    cluster.kill_node(0);
+    let ended = step.join().unwrap();
+    assert_eq!(ended.code, Some(124), "{ended:?}");
+    ended.says("2 ranks of step ");
+    cluster.start_node(0);
+    cluster.wait_for_nothing_left();
+}
