@@ -170,7 +170,7 @@ fn speak(job: Option<&dyn Job>, summary: Summary) -> Option<Summary> {
     let job_summary = JobSummary { name: job.name(), ..JobSummary::default() };
     // Other ranks are balanced, and the last one of those prints it.
     let speaks = job.is_speaker() && !job.has_balancer();
-    speaks.then(|| Summary { job: Some(job_summary), ..summary })
+    speaks.then_some(Summary { job: Some(job_summary), ..summary })
 }
 
 /// What is done beside the command.

@@ -8,7 +8,7 @@ use evenkeel_machine::CpuSet;
 use crate::clock::{monotonic_ns, own_cpu_ns};
 
 /// The ranks of one job.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ranks {
     /// Those that have not left, by process number.
     present: BTreeMap<i32, TaskRef>,
@@ -20,7 +20,12 @@ pub(crate) struct Ranks {
 
 impl Ranks {
     pub(super) fn new() -> Self {
-        Self { since_ns: monotonic_ns(), startup_cpu_ns: own_cpu_ns(), ..Self::default() }
+        Self {
+            present: BTreeMap::new(),
+            masks: Vec::new(),
+            since_ns: monotonic_ns(),
+            startup_cpu_ns: own_cpu_ns(),
+        }
     }
 
     pub(super) fn join(&mut self, rank: TaskRef, mask: CpuSet) {
