@@ -1,6 +1,7 @@
 //! Batch jobs: the script, its steps, arrays, and what cannot be wrapped.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::cluster::{Cluster, Wanted, from_root};
 use crate::steps::Step;
@@ -102,6 +103,7 @@ fn each_signal_reaches_the_program_once() {
 }
 
 #[test]
+#[ignore = "Slurm holds a requeued job back for two minutes: make cluster-test"]
 fn a_requeued_job_runs_again() {
     let Some(cluster) = Cluster::start("a_requeued_job_runs_again", Wanted::default()) else {
         return;
@@ -110,19 +112,17 @@ fn a_requeued_job_runs_again() {
     let flags = ["--requeue", "--evenkeel", "--open-mode=append", "--nodelist=node1"];
     let number = cluster.sbatch(&[&flags[..], &[&to(&cluster, "out")]].concat(), script);
     let job = number.to_string();
-    let has_step = || !cluster.processes_named("sleep").is_empty();
-    wait_for("the first step", has_step);
+    wait_for("the first step", || !cluster.processes_named("sleep").is_empty());
     output(cluster.command("scontrol").args(["requeue", &job]));
     wait_for("its end", || {
         cluster.of_job(number, "Restarts") == "1"
             && cluster.processes_named("slurmstepd").is_empty()
     });
-    // Slurm holds a requeued job back for two minutes.
-    let start_now = ["update", &format!("JobId={job}"), "StartTime=now"];
-    wait_for("the second step", || {
-        output(cluster.command("scontrol").args(start_now));
-        has_step()
-    });
+    let deadline = Instant::now() + Duration::from_secs(300);
+    while cluster.of_job(number, "JobState") != "COMPLETED" {
+        assert!(Instant::now() < deadline, "it did not run again");
+        std::thread::sleep(Duration::from_secs(1));
+    }
     let lines = written(&cluster, "out");
     let is_line = |line: &&String| line.starts_with("run ");
     assert_eq!(lines.iter().filter(is_line).collect::<Vec<_>>(), ["run 0", "run 1"], "{lines:?}");
