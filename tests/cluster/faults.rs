@@ -2,6 +2,7 @@
 //! why.
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 
 use crate::cluster::{Cluster, Wanted};
 use crate::steps::{Step, be_eager, busy};
@@ -89,5 +90,44 @@ fn a_killed_daemon_of_a_node_fails_no_job() {
     assert_eq!(ended.code, Some(124), "{ended:?}");
     ended.says("2 ranks of step ");
     cluster.start_node(0);
+    cluster.wait_for_nothing_left();
+}
+
+/// All of a step is killed at once, the supervisor included.
+#[test]
+fn the_epilog_clears_up_after_a_user() {
+    let Some(cluster) = Cluster::start("the_epilog_clears_up_after_a_user", Wanted::default())
+    else {
+        return;
+    };
+    be_eager(&cluster.host);
+    // As seen in the cluster: /run/user/65534.
+    let runtime = cluster.host.path(&format!("run/user/{NOBODY}"));
+    std::fs::create_dir_all(&runtime).unwrap();
+    let srun = ["srun", "-n2", "--overcommit", "--time=2", "--job-name=victim", "--evenkeel"];
+    let mut command = by_nobody(&cluster.host, &[&srun[..], &busy("30")].concat());
+    std::os::unix::fs::chown(&runtime, Some(NOBODY), Some(NOBODY)).unwrap();
+    command
+        .env("SLURM_CONF", cluster.host.path("slurm.conf"))
+        .env("XDG_RUNTIME_DIR", format!("/run/user/{NOBODY}"))
+        .current_dir("/tmp")
+        .stderr(std::process::Stdio::null());
+    let mut step = command.spawn().unwrap();
+    let files = |folder: &str| {
+        let entries = std::fs::read_dir(runtime.join("evenkeel").join(folder));
+        let paths = entries.into_iter().flatten().map(|entry| entry.unwrap().path());
+        paths.filter(|path| !path.is_dir()).count()
+    };
+    wait_for("the balancer", || files("journal") > 0 || step.try_wait().unwrap().is_some());
+    cluster.scancel(&["--name=victim", "--signal=KILL"]);
+    ended(&mut step);
+    cluster.wait_for_no_process();
+    // What is left depends on the order of the kills; this is left in any case.
+    let socket = runtime.join("evenkeel/job-1-2.sock");
+    drop(UnixListener::bind(&socket).unwrap());
+    std::os::unix::fs::chown(&socket, Some(NOBODY), Some(NOBODY)).unwrap();
+    let epilog = cluster.epilog(NOBODY);
+    assert!(epilog.status.success(), "{epilog:?}");
+    assert_eq!((files(""), files("journal")), (0, 0), "{epilog:?}");
     cluster.wait_for_nothing_left();
 }
