@@ -1,6 +1,6 @@
 //! Jobs that are cancelled at random moments leave nothing, and neither do those of a node whose daemon
-//! is killed. EVENKEEL_KILLS says how many are cancelled, half of them in cgroups, and a quarter as often
-//! a daemon is killed (8; `make cluster-test`: 200); EVENKEEL_KILL_SEED says when.
+//! is killed. EVENKEEL_KILLS says how many are cancelled (8; `make cluster-test`: 200), half of them in
+//! cgroups; a daemon is killed a quarter as often. EVENKEEL_KILL_SEED says when.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
