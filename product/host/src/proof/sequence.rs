@@ -50,7 +50,7 @@ impl Sequence {
         }
         let n = f64::from(self.samples);
         let spread = (self.squares / n).sqrt().max(MIN_SPREAD);
-        let bound = (((n + C2) / C2).sqrt() / ALPHA).powf(2.0 / n);
+        let bound = libm::pow(((n + C2) / C2).sqrt() / ALPHA, 2.0 / n);
         let left = 1.0 - bound * C2 / (n + C2);
         (left > 0.0).then(|| {
             let radius = spread * ((bound - 1.0) / left).sqrt();
