@@ -63,9 +63,11 @@
  * lets a program run until it is done, and all others wait meanwhile. Here address spaces take turns:
  *
  * - A turn begins when a task gets the CPU because `fair` would run it, and belongs to that task's
- *   space. It lasts for T (`turn_ns`, a few slices) at most (order_is_turn_over()).
+ *   space. It lasts for about T (`turn_ns`, a few slices; order_is_turn_over()). On a slave that follows
+ *   the same space, it lasts for as long as the master publishes that.
  * - In a turn, the space's siblings run one after the other, each for a slice at most: the bonus is
- *   half a slice of vruntime at most, so a sibling that has just run is no candidate. All vruntimes
+ *   half a slice of vruntime at most, so a sibling of the usual weight that has just run is no
+ *   candidate. All vruntimes
  *   advance by a slice within a rotation of all tasks. So the order within a rotation changes, by half
  *   of it at most, and its length does not.
  * - A task that is behind its fair share by a slice and by T of the CPU's time goes first
@@ -366,11 +368,14 @@ POLICY bool order_may_prefer(const struct order_params *params, const struct agg
 
 /*
  * Whether the turn of an address space is over, so long after it began. Slices end only at ticks: less
- * than half a slice would become a whole one.
+ * than half a slice would become a whole one. A turn has room for two slices, however short it is set:
+ * with one, no sibling would ever follow another.
  */
 POLICY bool order_is_turn_over(const struct order_params *params, u64 ns)
 {
-	return ns + min_u64(params->slice_ns, ORDER_BOUND_NS) / 2 >= params->turn_ns;
+	u64 slice_ns = min_u64(params->slice_ns, ORDER_BOUND_NS);
+
+	return ns + slice_ns / 2 >= max_u64(params->turn_ns, 2 * slice_ns);
 }
 
 /*

@@ -108,9 +108,10 @@ KEEL_PART int begin_turn(u32 own, u64 space, u64 now)
 
 	if (!c)
 		return 0;
+	if (c->turn_space != space)
+		c->preferred = 0;
 	c->turn_space = space;
 	c->turn_began_ns = now;
-	c->preferred = 0;
 	publication = find_publication(own, &is_master);
 	if (publication && is_master && publish_space(publication, own, space))
 		kick_slaves(own, space);
@@ -136,6 +137,19 @@ static __always_inline void note_turn(struct task_struct *p, struct task_state *
 		space = 0;
 	if (space || c->turn_space)
 		begin_turn(cpu, space, now);
+}
+
+/*
+ * Ends a turn that is over while a task of another space runs: it passed the turn, and if it runs on
+ * alone, no pick follows that would end the turn. Slaves of a master would follow for as long.
+ */
+static __always_inline void end_passed_turn(struct task_state *t, u32 own, struct cpu_state *c, u64 now)
+{
+	struct order_params params = order_params();
+
+	if (takes_turns() && c->turn_space && t->seen_space != c->turn_space &&
+	    order_is_turn_over(&params, now - c->turn_began_ns))
+		begin_turn(own, 0, now);
 }
 
 #endif

@@ -92,7 +92,7 @@ KEEL_PART int find_candidates(struct cpu_state *c, u32 own)
 			     c->pick.fair, c->quantum_ns);
 	publication = find_publication_of(role, &is_master);
 	if (publication && !is_master)
-		c->pick.follow = follow = READ_ONCE(publication->space);
+		c->pick.follow = follow = read_publication(publication, role);
 	if (follow && follow != space)
 		find_sibling(&c->found[KNOWN_PUBLISHED], get_known_space(c, KNOWN_PUBLISHED, follow),
 			     own, c->pick.fair, c->quantum_ns);
@@ -174,6 +174,7 @@ static __always_inline bool dispatch_pick(struct bpf_iter_scx_dsq *queue, u32 ow
 		}
 		if (keeps)
 			return false;
+		c->turn_goes_on = 0;
 	}
 	return dispatch_head(own, c);
 }

@@ -231,6 +231,8 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	if (!prev && is_awaited_by_higher_class())
 		return;
 	note_returned(c);
+	/* Of a task that was picked and did not run. */
+	c->turn_goes_on = 0;
 	yielder = c->yielder;
 	c->yielder = 0;
 	refresh_mean();

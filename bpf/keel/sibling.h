@@ -39,6 +39,17 @@ static __always_inline struct publication *find_publication(u32 cpu, bool *is_ma
 	return find_publication_of(get_role(cpu), is_master);
 }
 
+/*
+ * The space that the master of a slave with this role publishes; 0: none, or what another CPU published
+ * before the roles changed.
+ */
+static __always_inline u64 read_publication(struct publication *publication, u32 role)
+{
+	u32 master = READ_ONCE(publication->master);
+
+	return get_role(master) == (role & ~1u) ? READ_ONCE(publication->space) : 0;
+}
+
 /* The space that this slave's master aggregates; 0: none, or not a slave. */
 static __always_inline u64 get_followed_space(u32 cpu)
 {
@@ -48,7 +59,7 @@ static __always_inline u64 get_followed_space(u32 cpu)
 	if (settings.order != ORDER_IAS)
 		return 0;
 	publication = find_publication(cpu, &is_master);
-	return publication && !is_master ? READ_ONCE(publication->space) : 0;
+	return publication && !is_master ? read_publication(publication, get_role(cpu)) : 0;
 }
 
 /*

@@ -139,6 +139,7 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 	if (t) {
 		t->seen_space = space_of(p);
 		note_running_on(t, now);
+		end_passed_turn(t, own, c, now);
 		check_active_migration(p, t, own, c, now);
 		evict_running(p, t, own);
 		check_exchange(p, t, own, c, now);

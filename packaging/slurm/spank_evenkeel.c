@@ -43,7 +43,8 @@
 
 SPANK_PLUGIN(evenkeel, 1);
 
-// How long `evenkeel --version` may take, in ms: on a file system that hangs, the job does not.
+// How long `evenkeel --version` may take, in ms. On a file system that hangs, the job hangs all the same:
+// it could not start its program either.
 #define VERSION_PATIENCE_MS 5000
 
 // The longest PATH that is looked at.
@@ -160,9 +161,15 @@ static void read_within(int fd, char *text, size_t size)
 		long left_ms = deadline_ms - now_ms();
 		ssize_t more;
 
-		if (left_ms <= 0 || poll(&readable, 1, (int)left_ms) <= 0)
+		if (left_ms <= 0)
+			break;
+		if (poll(&readable, 1, (int)left_ms) < 0 && errno == EINTR)
+			continue;
+		if (!readable.revents)
 			break;
 		more = read(fd, text + length, size - 1 - length);
+		if (more < 0 && errno == EINTR)
+			continue;
 		if (more <= 0)
 			break;
 		length += (size_t)more;
@@ -217,7 +224,7 @@ static bool is_own_slurm(spank_t spank)
 	       strtoul(minor, NULL, 10) == SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER);
 }
 
-// On each node, once for each step, as the job's user. What is found here holds for all tasks, which
+// On each node, once for each step, with the rights of the job's user. What is found here holds for all tasks, which
 // are forked later.
 int slurm_spank_user_init(spank_t spank, int ac, char **av)
 {
@@ -234,7 +241,7 @@ int slurm_spank_user_init(spank_t spank, int ac, char **av)
 			 (unsigned long)SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER));
 		return ESPANK_SUCCESS;
 	}
-	if (access(program, X_OK)) {
+	if (eaccess(program, X_OK)) {
 		snprintf(why_not, sizeof(why_not), "%s: %s", program, strerror(errno));
 		return ESPANK_SUCCESS;
 	}
@@ -300,6 +307,7 @@ int slurm_spank_task_init(spank_t spank, int ac, char **av)
 	int local_id = 0, argc = 0;
 	char **argv = NULL;
 	char file[PATH_MAX];
+	char own_pid[32];
 	char *path;
 
 	(void)ac;
@@ -325,10 +333,14 @@ int slurm_spank_task_init(spank_t spank, int ac, char **av)
 	// The loops of each task are divided by a process of its own: one of them reports.
 	snprintf(task_options, sizeof(task_options), "%s%s", options,
 		 is_shares && local_id > 0 ? " --quiet" : "");
+	// The site's and the user's task prologs inherit the variables, and may start evenkeel themselves.
+	snprintf(own_pid, sizeof(own_pid), "%ld", (long)getpid());
 	path = strdup(program);
-	if (!path || spank_setenv(spank, "EVENKEEL_TASK_PROGRAM", argv[0], 1) != ESPANK_SUCCESS ||
+	if (!path || spank_setenv(spank, "EVENKEEL_TASK_PID", own_pid, 1) != ESPANK_SUCCESS ||
+	    spank_setenv(spank, "EVENKEEL_TASK_PROGRAM", argv[0], 1) != ESPANK_SUCCESS ||
 	    spank_setenv(spank, "EVENKEEL_TASK_OPTIONS", task_options, 1) != ESPANK_SUCCESS) {
 		spank_unsetenv(spank, "EVENKEEL_TASK_PROGRAM");
+		spank_unsetenv(spank, "EVENKEEL_TASK_PID");
 		snprintf(why_not, sizeof(why_not), "no memory");
 		say_why_not(local_id);
 		free(path);

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::cluster::{Cluster, Wanted, from_root};
+use crate::cluster::{Cluster, Wanted, from_root, trackers};
 use crate::steps::Step;
 use crate::support::*;
 
@@ -64,13 +64,20 @@ fn a_list_of_programs_runs_without() {
     cluster.wait_for_nothing_left();
 }
 
-/// Slurm signals all processes of a step, and of a batch job the script alone.
+/// Slurm signals all processes of a step, where it tracks them by cgroups only its own children, and of
+/// a batch job the script alone.
 #[test]
 fn each_signal_reaches_the_program_once() {
-    let Some(cluster) = Cluster::start("each_signal_reaches_the_program_once", Wanted::default())
-    else {
-        return;
-    };
+    for proctrack in trackers() {
+        let wanted = Wanted { proctrack, ..Wanted::default() };
+        let Some(cluster) = Cluster::start("each_signal_reaches_the_program_once", wanted) else {
+            return;
+        };
+        count_signals(&cluster);
+    }
+}
+
+fn count_signals(cluster: &Cluster) {
     let counter = cluster.host.path("counter");
     let source = from_root("tests/cluster/counter.c");
     let built = Command::new("cc").args(["-o", counter.to_str().unwrap(), &source]).status();
@@ -79,7 +86,7 @@ fn each_signal_reaches_the_program_once() {
     for (script, batch) in
         [(format!("srun -n1 {counter}"), ""), (format!("exec {counter}"), "--batch")]
     {
-        let job = cluster.sbatch(&["--evenkeel", &to(&cluster, "out")], &script).to_string();
+        let job = cluster.sbatch(&["--evenkeel", &to(cluster, "out")], &script).to_string();
         let file = cluster.host.path("out");
         let count = |what: &str| {
             let text = std::fs::read_to_string(&file).unwrap_or_default();

@@ -164,9 +164,24 @@ fn a_socket_that_a_killed_balancer_left_is_removed() {
 
 /// A task as the plugin of a batch system starts it.
 fn task(host: &Host, options: &str, program: &str, arguments: &[&str]) -> Command {
-    let mut command = host.evenkeel(arguments);
+    let mut command = host.command("sh");
+    command.args(["-c", TASK, EVENKEEL]).args(arguments);
     command.env("EVENKEEL_TASK_PROGRAM", program).env("EVENKEEL_TASK_OPTIONS", options);
     command
+}
+
+/// The process that is the task is named to it.
+const TASK: &str = "EVENKEEL_TASK_PID=$$ exec \"$0\" \"$@\"";
+
+/// A prolog inherits the variables, and may start evenkeel.
+#[test]
+fn what_inherits_the_variables_of_a_task_is_none() {
+    let host = Host::new();
+    let mut command =
+        host.evenkeel(["run", "-q", "--", "sh", "-c", "env | grep EVENKEEL_TASK; echo own"]);
+    let variables = [("EVENKEEL_TASK_PROGRAM", "/bin/false"), ("EVENKEEL_TASK_PID", "1")];
+    let run = output(command.envs(variables));
+    assert_eq!((run.status.code(), text(&run.stdout)), (Some(0), "own\n".into()), "{run:?}");
 }
 
 #[test]
@@ -207,7 +222,7 @@ fn a_task_that_cannot_be_forked_runs() {
     }
     let host = Host::new();
     let show = ["-E", "^Sig(Blk|Ign)", "/proc/self/status"];
-    let words = [&["prlimit", "--nproc=1", EVENKEEL], &show[..]].concat();
+    let words = [&["prlimit", "--nproc=1", "sh", "-c", TASK, EVENKEEL], &show[..]].concat();
     let mut command = by_nobody(&host, &words);
     let under = output(command.env("EVENKEEL_TASK_PROGRAM", "/bin/grep"));
     let plain = output(host.command("/bin/grep").args(show));

@@ -27,7 +27,7 @@ const ROTATIONS: u64 = 6;
 const SLEEPER_NS: [u64; 2] = [MS / 50, 10 * MS];
 
 /// Lengths of turns, in ms.
-const TURNS_MS: [u64; 7] = [4, 8, 12, 20, 32, 48, 100];
+const TURNS_MS: [u64; 6] = [8, 12, 20, 32, 48, 100];
 /// Which program each thread is of; programs fork their threads in another order in each.
 const LAYOUTS: [u32; 3] = [0, 1, 2];
 /// With the default turn, waits are longer than under `fair` by this factor at most.

@@ -16,6 +16,9 @@ use crate::cli::BugreportArgs;
 use crate::report_file::ReportFile;
 use crate::{config, doctor, keel_client, status};
 
+/// Directories whose paths have the user's name, the inner ones first.
+const HOMES: [&str; 3] = ["XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "HOME"];
+
 /// How long the CPUs are watched.
 const WATCHED: Duration = Duration::from_secs(1);
 
@@ -51,7 +54,10 @@ fn report(config: Option<&Path>) -> String {
         // Writing to a String cannot fail.
         let _ = write!(text, "\n## {title}\n\n```\n{}\n```\n", content.trim_end());
     }
-    text
+    HOMES.iter().fold(text, |text, name| match std::env::var(name) {
+        Ok(home) if home.len() > 1 => text.replace(&home, &format!("${name}")),
+        _ => text,
+    })
 }
 
 fn versions() -> String {

@@ -26,7 +26,7 @@ use anyhow::{Context, Result, bail};
 use evenkeel_trial::{Case, Plan, interrupt, run};
 
 use crate::cli::CompareArgs;
-use crate::report_file::ReportFile;
+use crate::report_file::{ReportFile, is_standard_output};
 use contestant::Contestant;
 use result::Comparison;
 use turns::{TIME, Turns};
@@ -70,7 +70,13 @@ pub fn main(args: &CompareArgs) -> Result<i32> {
     let result = Comparison::new(&args.command, record, &plan, &turns);
     let mut text = result.to_string();
     text.push('\n');
-    std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    let to_stdout = |path: &Option<PathBuf>| path.as_deref().is_some_and(is_standard_output);
+    if to_stdout(&args.json) || to_stdout(&args.html) {
+        // Standard output has the report, and nothing else.
+        std::io::stderr().write_all(text.as_bytes()).context("cannot write to standard error")?;
+    } else {
+        std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    }
     if let Some(file) = json {
         file.write(&[&serde_json::to_vec_pretty(&result)?[..], b"\n"].concat())?;
     }

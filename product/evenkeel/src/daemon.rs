@@ -9,7 +9,7 @@ use evenkeel_journal::{failpoint, runtime_dir};
 use serde_json::Value;
 
 use crate::balancing::{balancing_options, machine, speed_source};
-use crate::cli::{DaemonArgs, JoinArgs, LeaveArgs};
+use crate::cli::{DaemonArgs, DaemonOptions, JoinArgs, LeaveArgs};
 use crate::daemon_client::ask_daemon;
 use crate::job::remove_dead_sockets;
 use crate::{config, supervisor};
@@ -24,7 +24,12 @@ pub fn main(args: &DaemonArgs, file: Option<&Path>) -> Result<i32> {
     let read = || -> Result<_> {
         let config = config::load(file)?;
         let options = args.options.clone().or(config.run);
-        let daemon = args.daemon.clone().or(config.daemon);
+        // The balancer of a job serves its ranks. Standing rules and metrics are for the daemon of a
+        // user or of the system, and one address of metrics is for one of them.
+        let daemon = match args.job {
+            Some(_) => DaemonOptions::default(),
+            None => args.daemon.clone().or(config.daemon),
+        };
         Ok((options, daemon))
     };
     let settings = || -> Result<Settings> {

@@ -16,8 +16,8 @@ pub const CODES: [(&str, &str); 6] = [
     ("0", "Done. For run: the command ended with 0."),
     (
         "1",
-        "Not reached, or over: a contestant failed, a configuration file is wrong, a change cannot be \
-         undone, the device is gone, the kernel ended the keel, the program does not run.",
+        "Not reached, or over: a configuration file is wrong, a change cannot be undone, the device is \
+         gone, the kernel ended the keel, the program does not run.",
     ),
     (
         "2",

@@ -46,12 +46,27 @@ fn step(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
 }
 
 /// The parent of this process, if that sends each signal to all processes that it has started, and not
-/// to this one alone: Slurm's daemon of a job step. (To the script of a batch job it sends them alone.)
+/// to this one alone: Slurm's daemon of a job step. To the script of a batch job it sends them alone, and
+/// where it tracks processes by their cgroup, to its own children alone. In doubt none does: a signal that
+/// comes twice is the smaller evil.
 pub fn signals_all() -> Option<u32> {
     let parent = std::os::unix::process::parent_id();
     let name = std::fs::read_to_string(format!("/proc/{parent}/comm")).unwrap_or_default();
     let is_of_step = is_of_step(name.trim(), std::env::var("SLURM_STEP_ID").ok().as_deref());
-    is_of_step.then_some(parent)
+    let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    (is_of_step && !is_tracked_by_cgroup(&cgroups)).then_some(parent)
+}
+
+/// Whether a step's processes are tracked by their cgroup, by the lines of /proc/PID/cgroup.
+fn is_tracked_by_cgroup(lines: &str) -> bool {
+    let tracks = |controllers: &str| {
+        controllers.is_empty() || controllers.split(',').any(|controller| controller == "freezer")
+    };
+    lines.lines().any(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let controllers = parts.next().unwrap_or_default();
+        tracks(controllers) && parts.next().is_some_and(|path| path.contains("/step_"))
+    })
 }
 
 fn is_of_step(parent: &str, step: Option<&str>) -> bool {
@@ -173,6 +188,15 @@ mod tests {
         assert!(!is_of_step("slurmstepd", None), "a batch script");
         assert!(!is_of_step("bash", Some("0")), "a script of the step");
         assert_eq!(signals_all(), None);
+    }
+
+    #[test]
+    fn a_step_in_a_cgroup_of_its_own_is_tracked_by_that() {
+        let v1 = "5:freezer:/slurm_n1/uid_0/job_7/step_0\n3:cpu,cpuacct:/\n";
+        let v2 = "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n";
+        assert!(is_tracked_by_cgroup(v1) && is_tracked_by_cgroup(v2));
+        let confined = "5:freezer:/\n4:cpuset:/slurm/uid_0/job_7/step_0\n0::/\n";
+        assert!(!is_tracked_by_cgroup(confined) && !is_tracked_by_cgroup(""));
     }
 
     #[test]

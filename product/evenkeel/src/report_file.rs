@@ -4,10 +4,14 @@
 
 use std::fs::{File, OpenOptions, remove_file};
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+
+/// Names of the standard streams.
+const STDOUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
+const STDERR: [&str; 3] = ["/dev/stderr", "/dev/fd/2", "/proc/self/fd/2"];
 
 /// A place for one report. A file that this made and that got no report is removed.
 pub struct ReportFile {
@@ -22,19 +26,18 @@ pub struct ReportFile {
 }
 
 impl ReportFile {
-    /// Opens the file and leaves its content as it is. `-` and /dev/stdout are the standard output of
-    /// this process.
+    /// Opens the file and leaves its content as it is. `-`, /dev/stdout and the like are a stream of this
+    /// process.
     ///
     /// # Errors
     /// The file cannot be written; the text names option, file, reason and remedy.
     pub fn open(option: &str, path: &Path) -> Result<Self> {
         let name = format!("{option} {}", path.display());
-        let is_standard_output = path == Path::new("-") || path == Path::new("/dev/stdout");
-        let opened = if is_standard_output {
-            let duplicate = io::stdout().as_fd().try_clone_to_owned();
-            duplicate.map(|stdout| (File::from(stdout), false))
-        } else {
-            open_without_truncation(path)
+        let stream = stream(path);
+        let opened = match &stream {
+            // Opened by its name, a file behind it would be written from its beginning.
+            Some(stream) => stream.try_clone_to_owned().map(|fd| (File::from(fd), false)),
+            None => open_without_truncation(path),
         };
         let (file, is_new) = opened.with_context(|| {
             format!(
@@ -42,7 +45,7 @@ impl ReportFile {
                  this user may write to, or - for standard output"
             )
         })?;
-        let replaces = !is_standard_output && file.metadata().is_ok_and(|file| file.is_file());
+        let replaces = stream.is_none() && file.metadata().is_ok_and(|file| file.is_file());
         Ok(Self { name, path: path.to_owned(), file, is_new, replaces })
     }
 
@@ -68,6 +71,21 @@ impl Drop for ReportFile {
             let _ = remove_file(&self.path);
         }
     }
+}
+
+/// Whether a report to this path goes to the standard output of this process.
+pub fn is_standard_output(path: &Path) -> bool {
+    STDOUT.iter().any(|name| path == Path::new(name))
+}
+
+/// The stream of this process that a path stands for.
+fn stream(path: &Path) -> Option<BorrowedFd<'static>> {
+    // SAFETY: only passed to dup, which refuses a descriptor that is closed.
+    let borrowed = |fd| unsafe { BorrowedFd::borrow_raw(fd) };
+    if is_standard_output(path) {
+        return Some(borrowed(libc::STDOUT_FILENO));
+    }
+    STDERR.iter().any(|name| path == Path::new(name)).then(|| borrowed(libc::STDERR_FILENO))
 }
 
 /// The file, and whether it did not exist before.

@@ -1,6 +1,6 @@
 //! The task of a batch system. Its plugin (packaging/slurm) replaces the path of the task's program by
-//! that of this executable and leaves the arguments alone, so two variables say what the program is and
-//! how `run` is to run it. Whatever goes wrong here, the program runs: as if it had been started without
+//! that of this executable and leaves the arguments alone, so variables say what the program is, how
+//! `run` is to run it, and which process that is for. Whatever goes wrong here, the program runs: as if it had been started without
 //! evenkeel, and with one line that says why.
 
 use std::ffi::OsString;
@@ -20,6 +20,8 @@ use crate::{config, run, terminal};
 const PROGRAM: &str = "EVENKEEL_TASK_PROGRAM";
 /// Options of `run`, between spaces.
 const OPTIONS: &str = "EVENKEEL_TASK_OPTIONS";
+/// The process that is the task: what is started before it, by a prolog, inherits the variables.
+const PID: &str = "EVENKEEL_TASK_PID";
 
 /// A task that this process was started for.
 #[derive(Debug)]
@@ -34,11 +36,12 @@ impl Task {
     pub fn of_this_process() -> Option<Self> {
         let program = std::env::var_os(PROGRAM)?;
         let options = std::env::var(OPTIONS).unwrap_or_default();
-        for name in [PROGRAM, OPTIONS] {
+        let pid = std::env::var(PID).unwrap_or_default();
+        for name in [PROGRAM, OPTIONS, PID] {
             // SAFETY: no other thread runs that could read the environment.
             unsafe { std::env::remove_var(name) };
         }
-        Some(Self {
+        (pid == std::process::id().to_string()).then(|| Self {
             options: options.split_whitespace().map(OsString::from).collect(),
             command: std::iter::once(find(program)).chain(std::env::args_os().skip(1)).collect(),
         })

@@ -31,6 +31,13 @@ const FORWARDED: &[Signal] = &[
     Signal::SIGUSR1,
     Signal::SIGUSR2,
     Signal::SIGALRM,
+    Signal::SIGABRT,
+    Signal::SIGXCPU,
+    Signal::SIGXFSZ,
+    Signal::SIGVTALRM,
+    Signal::SIGPROF,
+    Signal::SIGIO,
+    Signal::SIGPWR,
     Signal::SIGTSTP,
     Signal::SIGTTIN,
     Signal::SIGTTOU,
@@ -182,8 +189,11 @@ impl Child {
         FORWARDED.iter().for_each(|signal| watched.add(*signal));
         let mut original = SigSet::empty();
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&watched), Some(&mut original))?;
-        let signals =
-            SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        let signals = SignalFd::with_flags(&watched, flags).inspect_err(|_| {
+            // The caller may start the command without this process in between.
+            let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&original), None);
+        })?;
 
         // Ignored (which is inherited), the kernel would not report how the command ends.
         // SAFETY: sets a disposition without a handler.

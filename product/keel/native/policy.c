@@ -77,10 +77,12 @@ u64 test_order_calc_bonus(u32 mode, const struct aggregation *space, u64 quantum
 	return order_calc_bonus(&params, space, quantum_ns, preferred);
 }
 
-u32 test_order_is_turn_over(u64 ns)
+u32 test_order_is_turn_over(u64 slice_ns, u64 turn_ns, u64 ns)
 {
 	struct order_params params = in_mode(IAS_ROUNDS);
 
+	params.slice_ns = slice_ns;
+	params.turn_ns = turn_ns;
 	return order_is_turn_over(&params, ns);
 }
 

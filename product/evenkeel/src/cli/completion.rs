@@ -1,5 +1,8 @@
 //! What the shell offers on Tab where only the machine knows the values: processes, network devices,
-//! commands, and names that are no enumeration of the command line.
+//! commands, files, and names that are no enumeration of the command line.
+//!
+//! Bash inserts what is offered as it is, without quotes. So a name that a shell would not take as one
+//! word is not offered: a file may be named by another user, and be a command.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -46,11 +49,29 @@ pub fn with_candidates(command: Command) -> Command {
             argument.add(ArgValueCandidates::new(*candidates))
         })
     });
+    let command = with_plain_files(command);
     ["run", "compare"].into_iter().fold(command, |command, name| {
         with_argument(command, &[name], "command", &|argument| {
             argument.add(ArgValueCompleter::new(commands_and_files))
         })
     })
+}
+
+/// Takes over all options whose values are files.
+fn with_plain_files(command: Command) -> Command {
+    let is_path = |hint| {
+        use clap::ValueHint::{AnyPath, DirPath, ExecutablePath, FilePath};
+        matches!(hint, AnyPath | DirPath | ExecutablePath | FilePath)
+    };
+    command
+        .mut_args(|argument| {
+            if is_path(argument.get_value_hint()) {
+                argument.add(ArgValueCompleter::new(files))
+            } else {
+                argument
+            }
+        })
+        .mut_subcommands(with_plain_files)
 }
 
 fn with_argument(
@@ -89,12 +110,24 @@ fn processes() -> Vec<CompletionCandidate> {
 /// The network devices of this namespace.
 fn devices() -> Vec<CompletionCandidate> {
     let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-    entries.map(|entry| CompletionCandidate::new(entry.file_name())).collect()
+    let names = entries.map(|entry| CompletionCandidate::new(entry.file_name()));
+    names.filter(is_plain).collect()
+}
+
+/// Files and directories that begin with this.
+fn files(beginning: &OsStr) -> Vec<CompletionCandidate> {
+    PathCompleter::any().complete(beginning).into_iter().filter(is_plain).collect()
+}
+
+/// Whether every shell takes it as one word, and as no more.
+fn is_plain(candidate: &CompletionCandidate) -> bool {
+    let bytes = candidate.get_value().as_encoded_bytes();
+    bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_./+:,=@%-".contains(byte))
 }
 
 /// Commands of PATH that begin with this, and files and directories.
 fn commands_and_files(beginning: &OsStr) -> Vec<CompletionCandidate> {
-    let files = PathCompleter::any().complete(beginning);
+    let files = files(beginning);
     let word = beginning.to_string_lossy();
     if word.is_empty() || word.contains('/') {
         return files;
@@ -113,7 +146,8 @@ fn commands_and_files(beginning: &OsStr) -> Vec<CompletionCandidate> {
         .collect();
     commands.sort();
     commands.dedup();
-    commands.into_iter().map(CompletionCandidate::new).chain(files).collect()
+    let commands = commands.into_iter().map(CompletionCandidate::new).filter(is_plain);
+    commands.chain(files).collect()
 }
 
 #[cfg(test)]
@@ -159,6 +193,19 @@ mod tests {
             for value in values {
                 command().try_get_matches_from(["evenkeel", "sched", option, value]).unwrap();
             }
+        }
+    }
+
+    #[test]
+    fn names_that_a_shell_would_not_take_as_one_word_are_not_offered() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["app", "app;reboot", "app $(reboot)", "app\nreboot"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        let path = dir.path().join("ap").display().to_string();
+        let only = [dir.path().join("app").display().to_string()];
+        for words in ["run --", "run --json", "compare --html", "compare --", "--config"] {
+            assert_eq!(offered(&format!("evenkeel {words} {path}")), only, "{words}");
         }
     }
 

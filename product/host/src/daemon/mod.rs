@@ -29,7 +29,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenkeel_control::{BindError, Server, watch_signals};
+use evenkeel_control::{Answer, BindError, Peer, Server, watch_signals};
 use evenkeel_journal::{
     Session, SessionOptions, SupervisedSession, SupervisorCommand, undo_earlier,
 };
@@ -105,6 +105,12 @@ pub fn socket_path(dir: &Path) -> PathBuf {
     dir.join("daemon.sock")
 }
 
+/// Whether a process may use the balancer of a job: it is of root, or of the job's user. The sockets of
+/// root's jobs can be reached by all users, and a stranger in a job would keep its balancer from ending.
+fn is_of_job(peer: &Peer) -> bool {
+    peer.may_steer(nix::unistd::geteuid().as_raw())
+}
+
 /// Runs the daemon until SIGTERM or SIGINT, and then gives all masks back. The programs run on; the next
 /// daemon balances them again.
 ///
@@ -175,7 +181,12 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
             metrics.serve();
         }
         let had_programs = !programs.is_empty();
-        has_more = server.serve(|peer, request| requests::answer(&mut programs, peer, request));
+        has_more = server.serve(|peer, request| {
+            if is_for_job && !is_of_job(peer) {
+                return Answer::refused(Errno::EPERM, "this balancer is for one job of its user");
+            }
+            requests::answer(&mut programs, peer, request)
+        });
         if is_for_job && had_programs && programs.is_empty() {
             // At once: a batch system kills what is left when the last rank has ended.
             programs.end();

@@ -215,7 +215,7 @@ mod raw {
             load: u64,
             tasks: u64,
         ) -> u64;
-        pub safe fn test_order_is_turn_over(ns: u64) -> u32;
+        pub safe fn test_order_is_turn_over(slice_ns: u64, turn_ns: u64, ns: u64) -> u32;
         pub safe fn test_order_passes_turn(head: u64, clock: u64, woken: u64) -> u32;
         pub safe fn test_order_may_prefer(
             mode: u32,
@@ -409,8 +409,8 @@ pub fn bonus_in_rounds(space: &Aggregation, quantum_ns: u64, preferred: u64) -> 
     raw::test_order_calc_bonus(IAS_ROUNDS, space, quantum_ns, preferred)
 }
 
-pub fn is_turn_over(ns: u64) -> bool {
-    raw::test_order_is_turn_over(ns) != 0
+pub fn is_turn_over(slice_ns: u64, turn_ns: u64, ns: u64) -> bool {
+    raw::test_order_is_turn_over(slice_ns, turn_ns, ns) != 0
 }
 
 pub fn passes_turn(head: u64, clock: u64, woken: u64) -> bool {

@@ -36,12 +36,25 @@ fn a_bonus_is_half_a_slice_at_most() {
 /// Five slices of 4 ms are a turn of 20 ms, although each is a little shorter or longer.
 #[test]
 fn a_turn_has_as_many_slices_as_are_nearest() {
+    let is_over_after = |ns| is_turn_over(SLICE_NS, TURN_NS, ns);
     for (slices, is_over) in [(0, false), (1, false), (4, false), (5, true), (6, true)] {
         let ns = slices * SLICE_NS;
-        assert_eq!(is_turn_over(ns), is_over, "{slices} slices");
-        assert_eq!(is_turn_over(ns + SLICE_NS / 3), is_over, "{slices} long slices");
+        assert_eq!(is_over_after(ns), is_over, "{slices} slices");
+        assert_eq!(is_over_after(ns + SLICE_NS / 3), is_over, "{slices} long slices");
         if slices > 0 {
-            assert_eq!(is_turn_over(ns - SLICE_NS / 3), is_over, "{slices} short slices");
+            assert_eq!(is_over_after(ns - SLICE_NS / 3), is_over, "{slices} short slices");
+        }
+    }
+}
+
+/// A turn that is set shorter than two slices has room for two: for the slice that began it, and one of a
+/// sibling.
+#[test]
+fn a_turn_has_room_for_two_slices_however_short_it_is_set() {
+    for slice_ns in [SLICE_NS, 4 * SLICE_NS] {
+        for turn_ns in [100_000, slice_ns, 2 * slice_ns] {
+            let is_over = |ns| is_turn_over(slice_ns, turn_ns, ns);
+            assert!(!is_over(slice_ns) && is_over(2 * slice_ns), "{slice_ns} {turn_ns}");
         }
     }
 }
