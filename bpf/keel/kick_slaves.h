@@ -145,10 +145,12 @@ static __always_inline void note_turn(struct task_struct *p, struct task_state *
  */
 static __always_inline void end_passed_turn(struct task_state *t, u32 own, struct cpu_state *c, u64 now)
 {
-	struct order_params params = order_params();
+	struct order_params params;
 
-	if (takes_turns() && c->turn_space && t->seen_space != c->turn_space &&
-	    order_is_turn_over(&params, now - c->turn_began_ns))
+	if (!takes_turns() || !c->turn_space || t->seen_space == c->turn_space)
+		return;
+	params = order_params();
+	if (order_is_turn_over(&params, now - c->turn_began_ns))
 		begin_turn(own, 0, now);
 }
 

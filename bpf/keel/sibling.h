@@ -40,14 +40,15 @@ static __always_inline struct publication *find_publication(u32 cpu, bool *is_ma
 }
 
 /*
- * The space that the master of a slave with this role publishes; 0: none, or what another CPU published
- * before the roles changed.
+ * The space that the master of a slave with this role publishes; 0: none. What another CPU published
+ * before the roles changed does not count where masters publish by turns; by the mode `paper` they
+ * publish with each pick.
  */
 static __always_inline u64 read_publication(struct publication *publication, u32 role)
 {
-	u32 master = READ_ONCE(publication->master);
-
-	return get_role(master) == (role & ~1u) ? READ_ONCE(publication->space) : 0;
+	if (takes_turns() && get_role(READ_ONCE(publication->master)) != (role & ~1u))
+		return 0;
+	return READ_ONCE(publication->space);
 }
 
 /* The space that this slave's master aggregates; 0: none, or not a slave. */
@@ -55,11 +56,13 @@ static __always_inline u64 get_followed_space(u32 cpu)
 {
 	struct publication *publication;
 	bool is_master;
+	u32 role;
 
 	if (settings.order != ORDER_IAS)
 		return 0;
-	publication = find_publication(cpu, &is_master);
-	return publication && !is_master ? read_publication(publication, get_role(cpu)) : 0;
+	role = get_role(cpu);
+	publication = find_publication_of(role, &is_master);
+	return publication && !is_master ? read_publication(publication, role) : 0;
 }
 
 /*

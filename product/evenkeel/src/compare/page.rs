@@ -1,5 +1,6 @@
 //! A comparison as a page for a browser: one file that needs no network, light or dark as the browser
-//! is. It shows each contestant's gain with its interval, the table, the machine, and the command to repeat.
+//! is. It shows each contestant's gain with its interval, the table, the machine, and the command to
+//! repeat.
 
 use std::fs;
 

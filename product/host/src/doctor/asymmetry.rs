@@ -128,8 +128,8 @@ impl CpuWatch {
 }
 
 impl Watched {
-    /// Watches the CPUs in `usable` for this long. `daemons` are the sockets of those that may have exact
-    /// figures where this process has none.
+    /// Watches the CPUs in `usable` for this long. `daemons` are the sockets of those that may have
+    /// exact figures where this process has none.
     ///
     /// # Errors
     /// Not even /proc can be read; the reason.
