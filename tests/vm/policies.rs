@@ -85,7 +85,7 @@ pub fn refused(arguments: &[&str]) -> String {
 }
 
 /// The error of a command for a keel, where none runs.
-fn without_keel(arguments: &[&str]) -> String {
+pub fn without_keel(arguments: &[&str]) -> String {
     error_with(3, arguments)
 }
 
