@@ -43,8 +43,8 @@
 
 SPANK_PLUGIN(evenkeel, 1);
 
-// How long `evenkeel --version` may take, in ms. On a file system that hangs, the job hangs all the same:
-// it could not start its program either.
+// How long `evenkeel --version` may take, in ms. On a file system that hangs, the job hangs all the
+// same: it could not start its program either.
 #define VERSION_PATIENCE_MS 5000
 
 // The longest PATH that is looked at.
@@ -224,8 +224,8 @@ static bool is_own_slurm(spank_t spank)
 	       strtoul(minor, NULL, 10) == SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER);
 }
 
-// On each node, once for each step, with the rights of the job's user. What is found here holds for all tasks, which
-// are forked later.
+// On each node, once for each step, with the rights of the job's user. What is found here holds for all
+// tasks, which are forked later.
 int slurm_spank_user_init(spank_t spank, int ac, char **av)
 {
 	static const char expected[] = "evenkeel " EVENKEEL_VERSION "\n";

@@ -46,9 +46,9 @@ fn step(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
 }
 
 /// The parent of this process, if that sends each signal to all processes that it has started, and not
-/// to this one alone: Slurm's daemon of a job step. To the script of a batch job it sends them alone, and
-/// where it tracks processes by their cgroup, to its own children alone. In doubt none does: a signal that
-/// comes twice is the smaller evil.
+/// to this one alone: Slurm's daemon of a job step. To the script of a batch job it sends them alone,
+/// and where it tracks processes by their cgroup, to its own children alone. In doubt none does: a
+/// signal that comes twice is the smaller evil.
 pub fn signals_all() -> Option<u32> {
     let parent = std::os::unix::process::parent_id();
     let name = std::fs::read_to_string(format!("/proc/{parent}/comm")).unwrap_or_default();

@@ -26,8 +26,8 @@ pub struct ReportFile {
 }
 
 impl ReportFile {
-    /// Opens the file and leaves its content as it is. `-`, /dev/stdout and the like are a stream of this
-    /// process.
+    /// Opens the file and leaves its content as it is. `-`, /dev/stdout and the like are a stream of
+    /// this process.
     ///
     /// # Errors
     /// The file cannot be written; the text names option, file, reason and remedy.

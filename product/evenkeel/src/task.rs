@@ -1,7 +1,7 @@
 //! The task of a batch system. Its plugin (packaging/slurm) replaces the path of the task's program by
 //! that of this executable and leaves the arguments alone, so variables say what the program is, how
-//! `run` is to run it, and which process that is for. Whatever goes wrong here, the program runs: as if it had been started without
-//! evenkeel, and with one line that says why.
+//! `run` is to run it, and which process that is for. Whatever goes wrong here, the program runs: as if
+//! it had been started without evenkeel, and with one line that says why.
 
 use std::ffi::OsString;
 use std::io::Write;

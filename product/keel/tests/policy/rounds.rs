@@ -47,8 +47,8 @@ fn a_turn_has_as_many_slices_as_are_nearest() {
     }
 }
 
-/// A turn that is set shorter than two slices has room for two: for the slice that began it, and one of a
-/// sibling.
+/// A turn that is set shorter than two slices has room for two: for the slice that began it, and one of
+/// a sibling.
 #[test]
 fn a_turn_has_room_for_two_slices_however_short_it_is_set() {
     for slice_ns in [SLICE_NS, 4 * SLICE_NS] {
