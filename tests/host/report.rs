@@ -229,6 +229,9 @@ fn a_bug_report_says_what_runs_and_names_nobody() {
         let word = word.as_str().unwrap();
         assert!(word.len() < 8 || !said[..files].contains(word), "{word} is in: {said}");
     }
+    // Default configuration files lie there, and its path has the user's name.
+    let home = host.path("home").display().to_string();
+    assert!(!said.contains(&home) && said.contains("$HOME/.config/evenkeel"), "{said}");
     let file = host.path("report.md");
     assert!(output(&mut host.evenkeel(["bugreport", file.to_str().unwrap()])).status.success());
     assert!(std::fs::read_to_string(file).unwrap().contains("## Versions"));

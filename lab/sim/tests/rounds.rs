@@ -377,7 +377,7 @@ fn without_a_bonus_rounds_have_the_history_of_fair() {
     assert_ne!(hash(Order::Ias, Some(1)), hash(Order::Fair, Some(1)));
 }
 
-/// Tasks of programs that do not aggregate are not in the index, whoever else aggregates.
+/// Tasks of programs that do not aggregate are not in the index, whichever other programs aggregate.
 #[test]
 fn only_tasks_that_aggregate_are_indexed() {
     let searches = |aggregating: usize| {
