@@ -4,7 +4,7 @@
  *
  * Domains are nested: SMT siblings in a core, cores in an LLC, LLCs in a node, nodes by distance. A
  * domain consists of groups. When a CPU balances a domain, the keel (bpf/keel) folds over the CPUs
- * of each group (balance_add_cpu), compares the groups (balance_is_heavier), and pulls from the
+ * of each group (balance_add_cpu), compares the groups (balance_is_busier), and pulls from the
  * busiest CPU of the busiest group as much as balance_pull_quota says, the tasks of the best
  * balance_score_task first. A waking task goes to the best of a few candidates
  * (balance_is_better_for_waking). A new task descends into the least loaded group, domain by
@@ -25,12 +25,12 @@
  * `capability`: paper 002, section 4.1 and Algorithm 1, for any capabilities rather than two kinds
  * of cores:
  *
- * - Load is load per capability: the load of a core twice as fast counts half (lines 10, 15).
+ * - Load is load per capability: the load of a core twice as fast counts half (lines 10, 15, 40).
  * - A pull leaves both CPUs with the same load per capability, so that in the paper's example a
  *   normal core takes 2 of 8 and not 4 (4.1.1).
  * - CPU-bound tasks go to faster CPUs first, I/O-bound tasks to slower ones (4.1.2).
- * - While there are no more tasks than CPUs faster than an idle one, that takes none (4.1.3, lines
- *   2, 3).
+ * - An idle CPU pulls none while there are no more tasks than CPUs faster than it (4.1.3, lines 2,
+ *   3).
  * - New and waking tasks go where one task more makes the least load per capability, so to an idle
  *   fast CPU before an idle slow one.
  *
@@ -57,12 +57,14 @@
  * than there are similar CPUs, as PART_SIMILAR serves the others (lab/sim/tests/turns.rs).
  *
  * `capability` departs from the paper where it leaves more than one reading: the threshold of a
- * quarter (an eighth) stays, where line 40 has a bare "<".
+ * quarter (an eighth) stays, where line 40 has a bare "<". Rules that make it Algorithm 1 to the
+ * letter are the laboratory's (balance_paper.h).
  */
 #ifndef EVENKEEL_BALANCE_H
 #define EVENKEEL_BALANCE_H
 
 #include "views.h"
+#include "balance_paper.h"
 
 enum balance_kind {
 	BALANCE_COUNT,
@@ -85,7 +87,7 @@ enum balance_part {
 
 struct balance_params {
 	u32 kind;	/* enum balance_kind */
-	u32 parts;	/* of enum balance_part */
+	u32 parts;	/* of enum balance_part, in the laboratory also of enum paper_rule */
 	u32 faster;	/* how many CPUs have more capability than the balancing one */
 	u32 tasks;	/* how many run or wait, on all CPUs */
 };
@@ -197,21 +199,33 @@ POLICY void balance_add_cpu(const struct balance_params *params, struct group_vi
 	}
 }
 
-/*
- * Whether a carries more load per capability than b. An empty group carries none. Capabilities
- * matter while all CPUs are idle, too: then the group is heavier that would carry one more task
- * worse.
- */
-POLICY bool balance_is_heavier(const struct balance_params *params, const struct group_view *a,
-			       const struct group_view *b)
+/* Whether a carries more load per capability than b, with so much more load on each. */
+POLICY bool balance_is_denser_group(const struct group_view *a, const struct group_view *b, u64 more)
 {
-	u64 more = params->kind == BALANCE_COUNT ? 0 : NICE_0_WEIGHT;
-
 	if (!a->cpus || !b->cpus)
 		return a->cpus && !b->cpus;
 	/* Loads are bounded, and groups have at most 1024 CPUs of at most FULL: no overflow. */
 	return (min_u64(a->load + more, MAX_LOAD - 1) >> 11) * b->capability >
 	       (min_u64(b->load + more, MAX_LOAD - 1) >> 11) * a->capability;
+}
+
+/*
+ * Whether a carries more load per capability than b, for a task that is to be placed, which counts on
+ * both. An empty group carries none. Capabilities matter while all CPUs are idle, too: then the
+ * heavier group is the one on which one more task would get less.
+ */
+POLICY bool balance_is_heavier(const struct balance_params *params, const struct group_view *a,
+			       const struct group_view *b)
+{
+	return balance_is_denser_group(a, b, params->kind == BALANCE_COUNT ? 0 : NICE_0_WEIGHT);
+}
+
+/*
+ * The same for a pull: by the load that is there, without a task that arrives (lines 10, 15 and 40).
+ */
+POLICY bool balance_is_busier(const struct group_view *a, const struct group_view *b)
+{
+	return balance_is_denser_group(a, b, 0);
 }
 
 /*
@@ -255,6 +269,32 @@ POLICY u64 balance_pull_quota(const struct balance_params *params, const struct 
 }
 
 /*
+ * Whether the balancing CPU pulls all tasks that wait on a CPU of `src_capability` (lines 22 to 24):
+ * that one is slower, and there are no more tasks than speed cores. `fast` of all CPUs have at least
+ * its own capability.
+ */
+POLICY bool balance_takes_all(const struct balance_params *params, u32 fast, u32 src_capability,
+			      u32 own_capability)
+{
+	return paper_has_rule(params->parts, RULE_RATIO) && params->kind == BALANCE_CAPABILITY &&
+	       balance_capability(params, own_capability) > src_capability && params->tasks <= fast;
+}
+
+/*
+ * Whether `candidate` rather than `best`, which comes before it, balances for their group (4.1.4,
+ * lines 8 and 14): an idle CPU before a busy one, of idle ones the faster. The first CPU stays where
+ * none is idle.
+ */
+POLICY bool balance_is_better_leader(const struct balance_params *params, const struct cpu_view *best,
+				     const struct cpu_view *candidate)
+{
+	if (candidate->idle != best->idle)
+		return candidate->idle;
+	return candidate->idle && balance_capability(params, candidate->capability) >
+				  balance_capability(params, best->capability);
+}
+
+/*
  * Whether a task of this weight fits into what is left of a quota. The first task (nothing is
  * `taken` yet) may be twice as large, so that 3 tasks on 2 CPUs take turns.
  */
@@ -270,8 +310,9 @@ POLICY bool balance_may_take(const struct balance_params *params, u64 quota, u64
  */
 POLICY u64 balance_reduce_quota(const struct balance_params *params, u64 quota, u64 weight, bool idle)
 {
-	(void)params;
-	return idle || quota < weight ? 0 : quota - weight;
+	bool is_one = idle && !paper_has_rule(params->parts, RULE_SEVERAL);
+
+	return is_one || quota < weight ? 0 : quota - weight;
 }
 
 enum task_score {
@@ -337,8 +378,8 @@ POLICY bool balance_should_pull(const struct balance_params *params, const struc
 
 /*
  * Whether a new task is better off on `candidate` than on `best`. An idle CPU wins, because it
- * would pull the task anyway. Of two idle or two busy ones the CPU wins on which the task gets
- * more; in a tie the first.
+ * would pull the task anyway. Of two idle CPUs, or two busy ones, the one that gives the task more wins;
+ * in a tie `best` stays.
  */
 POLICY bool balance_is_better_for_new(const struct balance_params *params, const struct cpu_view *best,
 				      const struct cpu_view *candidate)
@@ -419,9 +460,9 @@ POLICY bool balance_should_take_turns(const struct balance_params *params, const
 
 /*
  * Whether the task that runs alone on `own` is exchanged with a thread of another program that runs
- * alone on `fast`. Of the CPUs that are faster than `own`, its program has `ours` and the other one
- * has `theirs`. No ping-pong: the sum of the squares of such numbers grows with each exchange. Of
- * two programs that have as many, `first` is true for just one.
+ * alone on `fast`. Of the CPUs that are faster than `own`, the task's program has `ours` and the other
+ * program has `theirs`. No ping-pong: the sum of the squares of such numbers grows with each exchange.
+ * Where two programs have equally many, `first` is true for one of them only.
  */
 POLICY bool balance_should_gather(const struct balance_params *params, const struct cpu_view *own,
 				  const struct cpu_view *fast, u32 ours, u32 theirs, bool first)

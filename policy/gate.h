@@ -30,6 +30,8 @@
  * limit is 80 %. Levels 3 and 4 answer alike; the paper says as much ("the task of high spot cannot
  * go up any more").
  *
+ * The design, in three points:
+ *
  * 1. The answer is a property of a CPU. Except where a score matters, it is the same for all tasks of
  *    a CPU. So it is computed at the CPU's tick and when the CPU begins or ends to idle
  *    (gate_judge_cpu()), and a question only reads it. Only where the points of a task could change
@@ -56,9 +58,9 @@
  *      patience of the level, of which there is half above the limit (gate_should_stay()). Staying costs
  *      the predicted wait: the bursts of the tasks before it, spread over the CPUs of the cache; or, if
  *      the task would preempt at once, its own burst, for which the preempted task waits;
- *    - a task that has waited for as long goes to an idle CPU of any cache (gate_max_wait()): a wait
- *      that ends when it has cost as much as the move costs at most twice the cheaper of the two (the
- *      ski rental problem). The tick of the CPU where it waits finds it;
+ *    - a task that has waited for the refill times the patience goes to an idle CPU of any cache
+ *      (gate_max_wait()). A wait that ends once it has cost as much as the move costs at most twice the
+ *      cheaper of the two (the ski rental problem). The tick of the CPU where the task waits finds it;
  *    - new tasks and programs are placed as with `always`: they leave no warm caches and no queue
  *      behind, and in the quiet zone they stay where they are placed;
  *    - busy CPUs balance where the answer allows it, and idle ones pull from other caches in the worst
@@ -132,13 +134,13 @@ struct gate_view {
 enum gate_verdict {
 	GATE_OPEN,		/* always */
 	GATE_BUSY,		/* the utilisation is above the limit */
-	GATE_PUNISHED,		/* with the points the utilisation is above the limit */
-	GATE_CROWDED,		/* the mean is not, but the source CPU's load is above 100 % */
-	GATE_WORTH,		/* the utilisation is not, but to stay would cost more than to refill caches */
+	GATE_PUNISHED,		/* the utilisation is not above the limit, but with the points it is */
+	GATE_CROWDED,	/* the mean is not above the limit, but the source CPU's load is above 100 % */
+	GATE_WORTH,	/* the utilisation is not above the limit, but to stay would cost more than to go */
 	GATE_REFUSALS,
 	GATE_QUIET = GATE_REFUSALS,	/* the utilisation is not above the limit */
-	GATE_PRIZED,		/* the utilisation is above the limit, with the points it is not */
-	GATE_CHEAP,		/* the utilisation is above the limit, but to stay costs less than to refill */
+	GATE_PRIZED,		/* the utilisation is above the limit, but with the points it is not */
+	GATE_CHEAP,	/* the utilisation is above the limit, but to stay costs less than to go */
 	GATE_VERDICTS,
 };
 
@@ -174,6 +176,25 @@ struct gate_mean {
 
 /* The `max_idle_wait_ns` of a strict gate: a task may wait for ever. */
 #define IDLE_WAIT_NEVER (~0ULL)
+
+/*
+ * Compaction (`--compact`): while the machine as a whole is in the cold zone, the work gathers on few
+ * CPUs, so that the others idle for long at a time and sleep deeply. As many are enough as the work
+ * keeps busy for half of the time, and one more, since bursts overlap. Waking and new tasks go to the
+ * first CPU that idles, in the order of the caches; so no task waits while any CPU idles, and the CPUs
+ * at the end of the order are used only while all before them are busy.
+ */
+#define COMPACT_PCT 50U
+
+/* How many CPUs of `online` are enough, by the mean utilisation of all; all of them: no compaction. */
+POLICY u32 gate_enough_cpus(u32 mean_utilisation, u32 online)
+{
+	u64 enough = (u64)online * mean_utilisation * 100 / (COMPACT_PCT * FULL) + 2;
+
+	if ((u64)mean_utilisation * 100 > WARM_MIN_PCT * FULL || enough > online)
+		return online;
+	return enough;
+}
 
 /* Whether the keel asks the gate about moves for this reason. */
 POLICY bool gate_is_asked(u32 reason, u64 max_idle_wait_ns)
@@ -244,10 +265,7 @@ POLICY u64 gate_update_above_since(const struct gate_params *params, u64 since_n
 	return since_ns ? since_ns : now;
 }
 
-/*
- * Whether a task that did not run for so long is above the limit no more: even a whole share has
- * fallen to it.
- */
+/* Whether a rest of this length ends the time above the limit: even a whole share falls to the limit. */
 POLICY bool gate_ends_above(const struct gate_params *params, u64 rest_ns)
 {
 	return params->kind == GATE_ALWAYS ||
@@ -261,8 +279,8 @@ POLICY u64 zone_calc_points(const struct zone_knobs *zone, const struct gate_vie
 }
 
 /*
- * The worst case: the load of the source CPU is above 100 %. That others are not fully utilised need not
- * be looked at: then no task of a CPU that is could go anywhere.
+ * The worst case: the load of the source CPU is above 100 %. The paper also asks that other CPUs are not
+ * fully utilised. That need not be checked: if all are, no CPU has room for a task of this one.
  */
 POLICY bool gate_is_crowded(const struct gate_view *view)
 {

@@ -5,8 +5,9 @@
  * Every task has a vruntime: the time that it ran, divided by its weight. Each CPU has a queue in
  * the order of vruntime, and a clock: the largest vruntime with which a task of the queue got the
  * CPU in its turn; it never goes back. A task with a smaller vruntime than another is ahead of it:
- * it runs first. Vruntimes compare only within a queue; a task keeps its distance from the clock
- * when it migrates to another CPU.
+ * it runs first. (It is ahead because it got less: with a vruntime below the fair clock,
+ * order_update_fair_clock(), a task is behind its fair share.) Vruntimes compare only within a queue;
+ * a task keeps its distance from the clock when it migrates to another CPU.
  *
  * `fair`: the task with the smallest vruntime runs. This is the fair scheduler of classic Linux
  * (until 6.5), in the words of its source:
@@ -67,9 +68,8 @@
  *   the same space, it lasts for as long as the master publishes that.
  * - In a turn, the space's siblings run one after the other, each for a slice at most: the bonus is
  *   half a slice of vruntime at most, so a sibling of the usual weight that has just run is no
- *   candidate. All vruntimes
- *   advance by a slice within a rotation of all tasks. So the order within a rotation changes, by half
- *   of it at most, and its length does not.
+ *   candidate. All vruntimes advance by a slice within a rotation of all tasks. So the order within a
+ *   rotation changes, by half of it at most, and its length does not.
  * - A task that is behind its fair share by a slice and by T of the CPU's time goes first
  *   (order_may_prefer()).
  * - A waking task that `fair` would run at once passes the turn, which then goes on
@@ -189,7 +189,10 @@ POLICY u64 order_calc_debt(u64 vruntime, u64 clock, u64 weight)
 /* A cgroup keeps at most so many slices for which ended tasks have paid. */
 #define ORDER_MAX_PREPAID 16
 
-/* What a cgroup has prepaid after a change; both are signed. A long debt is forgotten. */
+/*
+ * Whether what a cgroup has prepaid changes by `change_ns`, which is signed, too. At the limit it does
+ * not: neither can a cgroup save up more, nor does a longer debt count.
+ */
 POLICY bool order_keeps_prepaid(const struct order_params *params, u64 prepaid_ns, u64 change_ns)
 {
 	u64 most_ns = ORDER_MAX_PREPAID * min_u64(params->slice_ns, ORDER_BOUND_NS);
@@ -200,9 +203,10 @@ POLICY bool order_keeps_prepaid(const struct order_params *params, u64 prepaid_n
 }
 
 /*
- * The run time that a new task of a cgroup pays for before it runs: a slice, less what others have paid
- * for and not used (`prepaid_ns`, signed: more, if they have used more). Not more than two slices,
- * because other tasks have used them.
+ * The run time that a new task of a cgroup pays for before it runs: a slice, less what tasks of the
+ * cgroup have paid for and not used (`prepaid_ns`). That is negative where they have used more than
+ * they paid for: then the new task pays more than a slice, but two at most, because the debt is not its
+ * own.
  */
 POLICY u64 order_calc_prepayment(const struct order_params *params, u64 prepaid_ns)
 {
@@ -314,8 +318,8 @@ POLICY u64 order_weigh_bonus(const struct aggregation *space, u64 bonus_ns, u64 
 	return min_u64(order_charge(0, bonus_ns, weight), ORDER_BOUND_NS);
 }
 
-/* Of a run in its turn, one part in so many does not count: so the fair clock forgets. */
-#define ORDER_FORGETS 8
+/* One part in so many of a run that is in its turn does not count: so the fair clock forgets. */
+#define ORDER_FORGOTTEN_PART 8
 
 /*
  * The fair clock of a CPU after a task that began at `vruntime` ran for `run_ns`. It advances as the
@@ -323,9 +327,9 @@ POLICY u64 order_weigh_bonus(const struct aggregation *space, u64 bonus_ns, u64 
  * still while siblings are preferred, so the difference of the two is how far the others have fallen
  * behind, whichever threads, programs or users ran meanwhile.
  *
- * A task behind the clock makes use of the credit for its sleep, which moves neither clock. A run in
- * its turn counts for a little less: what threads that have ended owe is forgotten, or aggregation
- * would end for good where many threads come and go.
+ * A task ahead of the clock uses up the credit for its sleep, which moves neither clock. A run in its
+ * turn counts for a little less, so that what threads owed when they ended is forgotten: otherwise
+ * aggregation would end for good where many threads come and go.
  */
 POLICY u64 order_update_fair_clock(u64 fair_clock, u64 clock, u64 vruntime, u64 run_ns, u64 load,
 				   u64 tasks)
@@ -337,7 +341,7 @@ POLICY u64 order_update_fair_clock(u64 fair_clock, u64 clock, u64 vruntime, u64 
 		return clock;
 	if (!is_vruntime_before(vruntime, clock)) {
 		advance = order_charge(0, run_ns, load);
-		fair_clock += vruntime == clock ? advance - advance / ORDER_FORGETS : advance;
+		fair_clock += vruntime == clock ? advance - advance / ORDER_FORGOTTEN_PART : advance;
 	}
 	if (is_vruntime_before(fair_clock, clock))
 		return clock;
@@ -346,11 +350,11 @@ POLICY u64 order_update_fair_clock(u64 fair_clock, u64 clock, u64 vruntime, u64 
 }
 
 /*
- * Whether siblings with this bonus may still be preferred to the task that `fair` would run, with
- * vruntime `fair`: not once it has fallen behind the fair clock by bonus and slice, for each of
- * `tasks` tasks of together this weight, or by what makes all of them wait for too long. Without this,
- * threads that come and go would each have the bonus anew. In the mode `rounds`, the task may fall
- * behind by a slice for each task, as under `fair`, and by one turn.
+ * Whether siblings with this bonus may still be preferred to the task that `fair` would run. `fair` is
+ * its vruntime, `load` the weight of all `tasks` tasks of the CPU. In the mode `paper` the task may fall
+ * behind the fair clock by a bonus and a slice for each task; in the mode `rounds` by a slice for each
+ * task, as under `fair`, and by one turn. In both it may not fall behind by more than `turn_max_ns` of
+ * the CPU's time. Without this, threads that come and go would each have the bonus anew.
  */
 POLICY bool order_may_prefer(const struct order_params *params, const struct aggregation *space,
 			     u64 bonus_ns, u64 fair_clock, u64 fair, u64 load, u64 tasks)
@@ -499,8 +503,8 @@ POLICY bool order_is_protected(const struct order_params *params, u64 ran_ns)
 }
 
 /*
- * 1: a task is a sibling of what runs on a CPU or is followed there, by their address spaces (0: no
- * space).
+ * 1: the task is a sibling of the task that runs on a CPU, or of what the CPU follows. Tells by the
+ * address spaces; 0 is no space.
  */
 POLICY u32 order_is_sibling(const struct order_params *params, u64 task_space, u64 running_space)
 {

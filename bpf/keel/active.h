@@ -170,6 +170,12 @@ static __always_inline void check_active_migration(struct task_struct *p, struct
 	if (!(settings.parts & PART_ACTIVE) || !count_faster(own) || now < c->active_at_ns ||
 	    has_waiters(c, 1) || !has_any_bit(&idle_cpus))
 		return;
+	if (HAS_PAPER_RULE(RULE_RATIO)) {
+		struct balance_params params = get_idle_params(own);
+
+		if (!balance_should_abstain(&params))
+			return;
+	}
 	c->active_at_ns = now + ACTIVE_INTERVAL_NS;
 	cpu = find_active_target(p, own);
 	if (cpu == own || !may_move(own, p, MOVE_ACTIVE, now))

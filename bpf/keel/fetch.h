@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Fetching a sibling. A slave without a waiting task of the space that its master aggregates
- * fetches the next one from the master's queue, and gives another task of the same weight in
+ * fetches the next one from the master's queue, and gives another task of a similar weight in
  * exchange, so that neither CPU gets more load. Otherwise a slave could follow only where a
- * program's threads happen to wait on both CPUs: the balancer counts tasks, not spaces. Each of the
+ * program's threads happen to wait on both CPUs: balancing counts tasks, not spaces. Each of the
  * two tasks keeps its distance from the mean vruntime of its queue, within the vruntimes that wait
  * there (order_place_exchanged()), so that neither gains or loses by the exchange.
  */
@@ -153,8 +153,8 @@ KEEL_PART bool move_sibling(const struct known_space *wanted, u32 own, u32 maste
 }
 
 /*
- * Fetches this sibling from the master's queue, and gives the first task in exchange that may go
- * and has a similar weight.
+ * Fetches this sibling from the master's queue. Gives in exchange the first task of its own queue that
+ * may go and has a similar weight.
  */
 KEEL_PART int fetch_sibling(u32 own, u32 pid)
 {

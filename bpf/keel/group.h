@@ -279,8 +279,8 @@ static __always_inline u64 get_prepaid_ns(u32 slot)
 }
 
 /*
- * Signed: a new task pays for so much more than its slice, or has used so much less; or a task ends in
- * debt.
+ * `change_ns` is signed. It is what a new task pays beyond its slice, or what it did not use of that
+ * slice; negative where it pays less or used more, and for the debt of a task that ends.
  */
 static __always_inline void change_prepaid(u32 slot, u64 change_ns)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The interface between the keel and product/keel. Each struct consists of fields of one size or is
- * padded by hand, so that C and Rust agree without packing rules. product/keel/src/records.rs has
+ * padded by hand, so that C and Rust agree without packing rules. product/keel/src/layout.rs has
  * the Rust twins.
  */
 #ifndef EVENKEEL_KEEL_INTF_H
@@ -32,7 +32,7 @@ struct keel_settings {
 	u32 parts;	/* of enum balance_part */
 	u32 smt;	/* 1: the domains of level 0 are cores of several hardware threads */
 	u32 ias_mode;	/* enum ias_mode */
-	u32 pad;
+	u32 compact;	/* 1: while there is little work, it gathers on few CPUs */
 };
 
 /* These may change while the keel runs. */
@@ -90,7 +90,7 @@ struct known_space {
 enum known_which {
 	KNOWN_RUNNING,
 	KNOWN_PUBLISHED,
-	KNOWN_ELSEWHERE,	/* what runs, or is followed, where this CPU enqueued a task */
+	KNOWN_ELSEWHERE,	/* what another CPU runs or follows, on which this CPU enqueues a task */
 	KNOWN_SPACES,
 };
 
@@ -195,7 +195,7 @@ enum keel_counter {
 	COUNT_TRY_PERIODIC,	/* a busy CPU looked for work, once for each domain */
 	COUNT_RESCUE,		/* a task ran out of turn because it had waited too long */
 	COUNT_SEND_BACK,	/* a task migrated back to its own CPU, the only one that it may use */
-	COUNT_THIEF,		/* a higher class took the CPU, and its task was enqueued elsewhere */
+	COUNT_THIEF,		/* a higher class took the CPU, and its task was enqueued again */
 	COUNT_NO_STATE,		/* a task without task_state went to the global queue */
 	COUNT_UNLIMITED,	/* a cgroup was given a cpu.max, which the keel does not enforce */
 	COUNT_GATE_OPEN,	/* the gate's answers, by enum gate_verdict */
@@ -258,7 +258,7 @@ struct keel_search {
 
 /* A CPU's state; only the CPU itself writes it, unless said otherwise. */
 struct cpu_state {
-	u64 clock;		/* smallest vruntime that the queue let run in its turn */
+	u64 clock;		/* the largest vruntime with which a task got the CPU in its turn */
 	u64 load;		/* weights of its runnable tasks; atomic */
 	u64 runnable;		/* how many tasks these are; atomic */
 	u64 running_vruntime;	/* of the running task, as of running_since_ns */
@@ -291,7 +291,7 @@ struct cpu_state {
 	u64 look_at_ns;		/* the next periodic balancing or rescue is not before this */
 	u64 active_at_ns;	/* when the running task may look for a CPU on which it gets more */
 	u64 leave_to;		/* 1 + the CPU that the tick found for the running task; 0: none */
-	u64 lodges;		/* 1: a task that is to leave runs on, because no other task is here */
+	u64 lodges;		/* 1: the running task is to leave a shielded CPU, and is alone here */
 	u64 turn_at_ns;		/* when the running task may look for an exchange */
 	/* the turn lasts at least until then; an exchanging CPU writes it, too */
 	u64 turn_until_ns;

@@ -21,10 +21,10 @@
  * queue's head and, under `ias`, two siblings (pick.h). Siblings come from an index beside the
  * queues (index.h), which is only a hint: the task is checked when it is taken. They are preferred
  * until the queue's head is behind the CPU's fair clock by more than bonus and slice (may_prefer()
- * in sibling.h). In the mode `rounds`, address spaces take turns: note_turn() in kick_slaves.h begins
- * them, and a master publishes the space whose turn it is. A waking task that is far enough ahead
- * preempts the running one (kick_or_preempt() in queue.h), and passes the turn; in the mode `paper` it
- * does not where a sibling would get the CPU instead.
+ * in sibling.h). In the mode `rounds`, address spaces take turns: note_turn() in turn.h begins
+ * them, and a master publishes the space that has its turn. A waking task that is far enough ahead
+ * preempts the running one (kick_or_preempt() in queue.h). In the mode `rounds` it passes the turn,
+ * which then goes on; in the mode `paper` it does not preempt where a sibling would get the CPU instead.
  *
  * 4. Migrate. Balancing pulls: a CPU that finds no task pulls one, smallest domain first; a busy
  * CPU pulls in dispatch, at intervals that grow with the domain (migrate.h). Two paths move tasks
@@ -35,8 +35,9 @@
  * 5. Gate. Each CPU keeps the gate policy's verdict about the tasks that would leave it: its tick
  * and the edges of its idling compute it (update_opening() in load.h). Before an optional migration
  * the verdict is read and counted, and a sample of the refusals is kept for `explain` (ask_gate.h). A
- * CPU looks for tasks only where the gate lets tasks leave (has_source()). A move for liveness does not
- * ask, nor one within a last-level cache unless the gate is strict: both are counted as ungated.
+ * CPU looks for tasks only where the gate lets tasks leave (has_source()). The gate is not asked about a
+ * move for liveness and, unless it is strict, about one within a last-level cache or of a new task:
+ * these are counted as ungated.
  *
  * 6. Liveness. No task moves outside its mask: each move checks it, and a task that was pinned
  * while it moved is sent back (send_strays_back() in migrate.h). A task that waited for 5 s runs
@@ -51,7 +52,9 @@
  *
  * 8. Hotplug. The keel has no hotplug callbacks, so the kernel ends it with a request to restart
  * when a CPU comes or goes. product/keel reads the machine again and reloads the keel. Offline CPUs have
- * a queue too, for tasks that run on a new CPU before that.
+ * a queue too, for tasks that run on a new CPU before that. The new load gets the states of tasks, and
+ * how busy each CPU was (keep_history() in task.h, keel_init() here). Waiting tasks stay on their CPUs:
+ * the kernel takes all CPUs for idle then, and would scatter them.
  *
  * 9. Traps of sched_ext:
  *
@@ -114,7 +117,7 @@
 #include "load.h"
 #include "index.h"
 #include "sibling.h"
-#include "kick_slaves.h"
+#include "turn.h"
 #include "task.h"
 #include "ask_gate.h"
 #include "shield.h"
@@ -143,17 +146,28 @@ s32 KEEL_OPS_S(keel_init)
 		/* Offline CPUs, too: a new CPU runs tasks before the keel is reloaded. */
 		if (!c)
 			continue;
-		c->busy_since_ns = now;
-		c->idles = 1;
-		if (settings.gate != GATE_ALWAYS)
-			c->opening = GATE_QUIET;
+		/* User space has passed on how busy an earlier load of the keel found this CPU. */
+		if (c->busy_since_ns) {
+			c->taken_since_ns = TAKEN_UNKNOWN;
+			refresh_opening(cpu);
+			open_for_liveness(cpu);
+		} else {
+			c->busy_since_ns = now;
+			c->idles = 1;
+			if (settings.gate != GATE_ALWAYS)
+				c->opening = GATE_QUIET;
+		}
 		error = scx_bpf_create_dsq(cpu, -1);
 		if (error)
 			return error;
 	}
 	/* CPUs that never run a task of our class are idle, as far as the keel knows. */
-	bpf_for(cpu, 0, settings.online)
-		set_bit(&idle_cpus, cpu_at(cpu));
+	bpf_for(cpu, 0, settings.online) {
+		struct cpu_state *c = cpu_state(cpu_at(cpu));
+
+		if (c && c->idles)
+			set_bit(&idle_cpus, cpu_at(cpu));
+	}
 	return 0;
 }
 

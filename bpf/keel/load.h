@@ -13,6 +13,11 @@
  */
 #define MAX_TAKEN_NS 10000000ULL
 #define TAKEN_LOAD (MAX_LOAD >> 10)
+/*
+ * In taken_since_ns after a restart, until the CPU asks for a task or runs one: a higher class may have
+ * it, and would not say so. A time long ago, so that the CPU counts as gone at once.
+ */
+#define TAKEN_UNKNOWN 1
 
 static __always_inline void add_load(struct cpu_state *c, u64 weight)
 {
@@ -109,6 +114,8 @@ struct machine_state {
 	u64 at_ns;		/* atomic */
 	u32 utilisation;
 	u32 tasks;
+	u32 enough;		/* under --compact: how many CPUs, the first by position, are enough */
+	u32 pad;
 } machine;
 
 /*
@@ -172,9 +179,11 @@ static __always_inline void note_taken(struct cpu_state *c, u64 now)
 /* The higher class has left the CPU. */
 static __always_inline void note_returned(struct cpu_state *c)
 {
-	if (!READ_ONCE(c->taken_since_ns))
+	u64 since = READ_ONCE(c->taken_since_ns);
+
+	if (!since)
 		return;
-	update_utilisation(c, scx_bpf_now(), true);
+	update_utilisation(c, scx_bpf_now(), since != TAKEN_UNKNOWN || !c->idles);
 	WRITE_ONCE(c->taken_since_ns, 0);
 }
 
@@ -227,6 +236,7 @@ static __always_inline bool is_cpu_gone(struct cpu_state *c)
 struct machine_sum {
 	struct gate_mean mean;	/* of the CPUs that count for the gate */
 	u32 tasks;		/* how many run or wait */
+	u32 used;		/* under --compact: the utilisation of all CPUs together */
 };
 
 /*
@@ -235,7 +245,7 @@ struct machine_sum {
 KEEL_PART int sum_machine(struct machine_sum *sum, u64 now)
 {
 	struct gate_params params = gate_params();
-	u32 position;
+	u32 position, utilisation;
 
 	if (!sum)
 		return 0;
@@ -247,8 +257,11 @@ KEEL_PART int sum_machine(struct machine_sum *sum, u64 now)
 			continue;
 		/* One after the other, as in convert_vruntime(). */
 		idle = is_idle(c);
-		gate_add_cpu(&params, &sum->mean, utilisation_of(c, now), idle);
+		utilisation = utilisation_of(c, now);
+		gate_add_cpu(&params, &sum->mean, utilisation, idle);
 		sum->tasks += READ_ONCE(c->runnable);
+		if (settings.compact)
+			sum->used += utilisation;
 	}
 	return 0;
 }
@@ -265,10 +278,13 @@ KEEL_PART int refresh_machine(void)
 	sum_machine(&sum, now);
 	WRITE_ONCE(machine.utilisation, gate_calc_mean(&sum.mean));
 	WRITE_ONCE(machine.tasks, sum.tasks);
+	if (settings.compact && settings.online)
+		WRITE_ONCE(machine.enough,
+			   gate_enough_cpus(sum.used / settings.online, settings.online));
 	return 0;
 }
 
-/* The same, if the gate goes by the mean. */
+/* The same, if the gate goes by the mean, or compaction by the utilisation of all. */
 static __always_inline void refresh_mean(void)
 {
 	struct gate_params params;
@@ -276,7 +292,7 @@ static __always_inline void refresh_mean(void)
 	if (settings.gate == GATE_ALWAYS)
 		return;
 	params = gate_params();
-	if (gate_is_by_mean(&params))
+	if (gate_is_by_mean(&params) || settings.compact)
 		refresh_machine();
 }
 

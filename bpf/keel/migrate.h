@@ -6,7 +6,7 @@
 #ifndef EVENKEEL_KEEL_MIGRATE_H
 #define EVENKEEL_KEEL_MIGRATE_H
 
-/* An idle CPU that has seen so many tasks of the second choice takes any. */
+/* An idle CPU that has seen so many tasks with another score than it wants first takes any task. */
 #define MAX_SECOND_CHOICES 4
 /*
  * A busy CPU balances a domain every so many ms, times the number of its CPUs (kernel:
@@ -129,9 +129,9 @@ KEEL_PART bool should_pull_task(u64 weight, u32 far_src, u32 far_dst, u32 src_cp
 
 /*
  * Notes that a task waits in the queue of `dst_cpu` from now on, with this vruntime; false: another
- * CPU is moving it. Before the move, because as soon as it is made another CPU can run the task, and
- * note something else. Functions of their own, because Linux 6.18's verifier loses track of
- * registers in a loop with all of this.
+ * CPU is moving it. Called before the move: as soon as the move is made, another CPU can run the task,
+ * and note something else. This and the next two are functions of their own, because Linux 6.18's
+ * verifier loses track of registers in a loop with all of this.
  */
 KEEL_PART bool note_move(struct task_state *t, u32 src_cpu, u32 dst_cpu, u64 vruntime)
 {
@@ -141,7 +141,7 @@ KEEL_PART bool note_move(struct task_state *t, u32 src_cpu, u32 dst_cpu, u64 vru
 	return 1;
 }
 
-/* The move failed: another CPU has taken the task. What that has noted since then stays. */
+/* The move failed: another CPU has taken the task. What that CPU has noted since then stays. */
 KEEL_PART int revert_move(struct task_state *t, u32 src_cpu, u32 dst_cpu, u64 vruntime, u64 before)
 {
 	if (!t)
@@ -163,8 +163,8 @@ KEEL_PART int complete_move(struct task_state *t, u32 pid, u32 src_cpu, u32 dst_
 }
 
 /*
- * Moves a waiting task from the queue of `src_cpu`, of which `iterator` is, to that of `dst_cpu`,
- * with this vruntime.
+ * Moves a waiting task from the queue of `src_cpu`, over which `iterator` walks, to the queue of
+ * `dst_cpu`, with this vruntime.
  */
 static __always_inline bool move_waiter_at(struct bpf_iter_scx_dsq *iterator, struct task_struct *p,
 					   struct task_state *t, u32 src_cpu, u32 dst_cpu, u64 vruntime)
@@ -238,7 +238,8 @@ KEEL_PART int pull_by_score(u32 own, u32 src_cpu, u32 wanted, u32 reason)
 		    wanted) {
 			search->others++;
 			if (reason != MOVE_IDLE || wanted != SCORE_FIRST ||
-			    search->others < MAX_SECOND_CHOICES)
+			    search->others < MAX_SECOND_CHOICES ||
+			    HAS_PAPER_RULE(RULE_SEVERAL))
 				continue;
 		}
 		if (!balance_may_take(&params, search->quota, view.weight, search->taken))
@@ -286,12 +287,42 @@ KEEL_PART bool pull_tasks(u32 own, u32 src_cpu, u64 quota, u32 reason, bool over
 	}
 	c->search.budget = READ_ONCE(tunables.scan_limit);
 	pull_by_score(own, src_cpu, SCORE_FIRST, reason);
-	if (c->search.others && !c->search.taken)
+	if (c->search.others && (!c->search.taken || HAS_PAPER_RULE(RULE_SEVERAL)))
 		pull_by_score(own, src_cpu, SCORE_SECOND, reason);
 	if (!c->search.taken)
 		return 0;
 	set_bit(&waiting_cpus, own);
 	return 1;
+}
+
+/* Algorithm 1 to the letter, lines 22 to 24: the speed core takes all from the CPU that was found. */
+static __always_inline bool should_take_all(u32 own, struct cpu_state *c,
+					    const struct balance_params *params)
+{
+	u32 slower = READ_ONCE(capabilities.cpu[BOUNDED(own, MAX_CPUS)].slower);
+
+	return balance_takes_all(params, settings.online - slower, c->busiest.busiest_capability,
+				 capability_of(own));
+}
+
+/* Algorithm 1 to the letter, lines 2 and 3: a CPU that is not to balance does not even search. */
+static __always_inline bool should_not_search(u32 own)
+{
+	struct balance_params params;
+
+	if (!HAS_PAPER_RULE(RULE_NO_SEARCH))
+		return false;
+	params = get_idle_params(own);
+	return balance_should_abstain(&params);
+}
+
+/*
+ * Algorithm 1 to the letter goes on after a pull, now as a busy CPU; the classic balancer does not, nor
+ * does the keel.
+ */
+static __always_inline bool should_go_on(const struct balance_params *params)
+{
+	return HAS_PAPER_RULE(RULE_SEVERAL) && params->kind == BALANCE_CAPABILITY;
 }
 
 /* An idle CPU looks for work, in the smallest domain first; false: it found none. */
@@ -301,11 +332,16 @@ KEEL_PART bool balance_idle(u32 own)
 	struct cpu_state *c = cpu_state(own);
 	u64 overdue_on, quota;
 	struct cpu_view view;
-	bool abstains, taken = false;
-	u32 level, i;
+	bool abstains, taken = false, has_pulled = false;
+	u32 level, i, domains = 0;
 
-	if (!c || !has_any_bit(&waiting_cpus))
+	if (!c || (should_not_search(own) && !READ_ONCE(c->overdue_on)))
 		return 0;
+	if (!has_any_bit(&waiting_cpus)) {
+		if (HAS_PAPER_RULE(RULE_EAGER))
+			count_on(c, COUNT_TRY_IDLE);
+		return 0;
+	}
 	/* The gate keeps all tasks where they wait, and none is overdue. */
 	if (settings.gate != GATE_ALWAYS && !has_source(own, true) && !READ_ONCE(c->overdue_on))
 		return 0;
@@ -325,6 +361,9 @@ KEEL_PART bool balance_idle(u32 own)
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
 
+		/* The classic balancer's idle CPU begins above the lowest domain. */
+		if (HAS_PAPER_RULE(RULE_PARENT) && domain.ranges && !domains++)
+			continue;
 		c->busiest = GROUP_NONE;
 		bpf_for(i, 0, domain.ranges) {
 			struct cpu_range range = range_at(domain.first_range + i);
@@ -337,20 +376,27 @@ KEEL_PART bool balance_idle(u32 own)
 				sum_sources(&c->group, range.first, range.count, own, true);
 			else
 				sum_group(&c->group, range.first, range.count, NULL, NULL);
-			if (c->group.busiest != NO_CPU &&
-			    balance_is_heavier(&params, &c->group, &c->busiest))
+			if (c->group.busiest != NO_CPU && balance_is_busier(&c->group, &c->busiest))
 				c->busiest = c->group;
 		}
 		quota = balance_pull_quota(&params, &c->busiest, &view, domain.shared);
+		if (HAS_PAPER_RULE(RULE_RATIO) && quota && should_take_all(own, c, &params))
+			quota = MAX_LOAD;
 		if (quota)
 			taken = pull_tasks(own, c->busiest.busiest, quota, MOVE_IDLE,
 					   abstains && !is_cpu_taken(c->busiest.busiest));
 		if (settings.gate != GATE_ALWAYS && taken)
 			note_pulled(c->busiest.busiest);
-		if (taken)
+		if (taken && !should_go_on(&params))
 			break;
+		if (taken && should_go_on(&params)) {
+			has_pulled = true;
+			taken = false;
+			view_cpu_state(own, c, &view);
+			view.idle = false;
+		}
 	}
-	return taken;
+	return taken || has_pulled;
 }
 
 /* The CPU that balances for the whole group of `own`: the first that is busy and not shielded. */
@@ -367,6 +413,35 @@ KEEL_PART u32 find_leader(u32 first, u32 count, u32 own)
 			return cpu;
 	}
 	return own;
+}
+
+/*
+ * Whether another CPU balances for the group of `own` in a domain, by 4.1.4 of paper 002 to the letter:
+ * the first idle speed core, an idle core, or else the first one. An idle one is kicked to do so.
+ */
+static __always_inline bool leaves_to_leader(u32 own, u32 first_range, u32 ranges)
+{
+	struct balance_params params = balance_params();
+	u32 i, position, leader = own;
+	struct cpu_view best, view;
+
+	bpf_for(i, 0, ranges) {
+		struct cpu_range range = range_at(first_range + i);
+
+		if (!has_position(range, position_of(own)))
+			continue;
+		leader = cpu_at(range.first);
+		bpf_for(position, range.first + 1, range.first + range.count) {
+			if (view_cpu(leader, &best) && view_cpu(cpu_at(position), &view) &&
+			    balance_is_better_leader(&params, &best, &view))
+				leader = view.cpu;
+		}
+	}
+	if (leader == own)
+		return false;
+	if (has_any_bit(&waiting_cpus) && scx_bpf_test_and_clear_cpu_idle(leader))
+		scx_bpf_kick_cpu(leader, SCX_KICK_IDLE);
+	return true;
 }
 
 /*
@@ -387,11 +462,13 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 		c->look_at_ns = now;
 		return 0;
 	}
-	/* The gate keeps all tasks where they wait; that may soon change. */
-	if (settings.gate != GATE_ALWAYS && !has_source(own, false)) {
+	/* The gate keeps all tasks where they wait, or Algorithm 1 does; that may soon change. */
+	if ((settings.gate != GATE_ALWAYS && !has_source(own, false)) || should_not_search(own)) {
 		c->look_at_ns = min_u64(c->look_at_ns, now + BUSY_FACTOR * NS_PER_MS);
 		return 0;
 	}
+	if (HAS_PAPER_RULE(RULE_RATIO))
+		params = get_idle_params(own);
 	bpf_for(level, 0, settings.levels) {
 		struct keel_domain domain = domain_of(own, level);
 		u32 leader = own;
@@ -407,6 +484,9 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 		at = now + domain.cpus * BUSY_FACTOR * NS_PER_MS;
 		c->balance_at_ns[BOUNDED(level, MAX_LEVELS)] = at;
 		c->look_at_ns = min_u64(c->look_at_ns, at);
+		if (HAS_PAPER_RULE(RULE_LEADER) &&
+		    leaves_to_leader(own, domain.first_range, domain.ranges))
+			continue;
 		count_on(c, COUNT_TRY_PERIODIC);
 		c->busiest = c->ours = GROUP_NONE;
 		bpf_for(i, 0, domain.ranges) {
@@ -420,16 +500,20 @@ KEEL_PART int balance_periodic(u32 own, u64 now)
 				c->ours = c->group;
 				leader = find_leader(range.first, range.count, own);
 			} else if (c->group.busiest != NO_CPU &&
-				   balance_is_heavier(&params, &c->group, &c->busiest)) {
+				   balance_is_busier(&c->group, &c->busiest)) {
 				c->busiest = c->group;
 			}
 		}
-		if (leader != own || !balance_is_heavier(&params, &c->busiest, &c->ours))
+		if (HAS_PAPER_RULE(RULE_LEADER))
+			leader = own;
+		if (leader != own || !balance_is_busier(&c->busiest, &c->ours))
 			continue;
 		view_cpu_state(own, c, &view);
 		quota = balance_pull_quota(&params, &c->busiest, &view, domain.shared);
 		if (!quota)
 			continue;
+		if (HAS_PAPER_RULE(RULE_RATIO) && should_take_all(own, c, &params))
+			quota = MAX_LOAD;
 		pull_tasks(own, c->busiest.busiest, quota, MOVE_PERIODIC, false);
 		/* Not a local sum: the stack of `ias` is full. */
 		c->search.arrived += c->search.taken;

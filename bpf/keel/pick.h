@@ -63,7 +63,7 @@ static __always_inline bool dispatch_sibling(struct bpf_iter_scx_dsq *queue, u32
 
 /*
  * Under `ias`: finds the siblings that are candidates for the CPU beside the queue's head and the task
- * that ran. None are where the head passes the turn of an address space.
+ * that ran. There is none where the head passes the turn of an address space.
  */
 KEEL_PART int find_candidates(struct cpu_state *c, u32 own)
 {
@@ -111,7 +111,7 @@ static __always_inline void publish_pick(u32 own, struct cpu_state *c)
 				    publish_space(publication, own, aggregates ? c->pick.space : 0);
 }
 
-/* Picks between all these. A function of its own: the stacks of all callees add up. */
+/* Picks among the candidates. A function of its own: the stacks of all callees add up. */
 KEEL_PART int pick_next(struct cpu_state *c, u32 own)
 {
 	struct order_params params = { .kind = ORDER_IAS };
@@ -138,7 +138,7 @@ KEEL_PART int pick_next(struct cpu_state *c, u32 own)
 	return 0;
 }
 
-/* The sibling that was picked, or else the one that a fetched task would have to go before. */
+/* The sibling that was picked; without one, the sibling that a fetched task would have to precede. */
 static __always_inline const struct sibling *picked_sibling(struct cpu_state *c)
 {
 	return &c->found[c->pick.choice == CHOOSE_PUBLISHED ? KNOWN_PUBLISHED : KNOWN_RUNNING];

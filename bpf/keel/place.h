@@ -117,13 +117,11 @@ KEEL_PART u32 find_best_idle(struct task_struct *p __arg_trusted, u32 first)
 	return best_cpu;
 }
 
-/* Replaces a claimed idle CPU by a better one, if there is any. */
-static __always_inline u32 claim_better_idle(struct task_struct *p, u32 memory, u32 claimed)
+/* Replaces a claimed idle CPU by a better one for the task, whatever the placement. */
+static __always_inline u32 claim_best_idle(struct task_struct *p, u32 memory, u32 claimed)
 {
 	u32 better;
 
-	if (settings.balance == BALANCE_COUNT || settings.parts & PART_PLAIN || claimed == NO_CPU)
-		return claimed;
 	if (!count_faster(claimed) &&
 	    (!(settings.parts & PART_HOME) || distance_of(memory, claimed) <= NEAR))
 		return claimed;
@@ -132,6 +130,14 @@ static __always_inline u32 claim_better_idle(struct task_struct *p, u32 memory, 
 		return claimed;
 	scx_bpf_kick_cpu(claimed, SCX_KICK_IDLE);
 	return better;
+}
+
+/* Replaces a claimed idle CPU by a better one, if there is any. */
+static __always_inline u32 claim_better_idle(struct task_struct *p, u32 memory, u32 claimed)
+{
+	if (settings.balance == BALANCE_COUNT || settings.parts & PART_PLAIN || claimed == NO_CPU)
+		return claimed;
+	return claim_best_idle(p, memory, claimed);
 }
 
 /* Whether a task that would wait on CPU `own` is better off on an idle one. */
@@ -167,6 +173,38 @@ static __always_inline s32 claim_idle_near(struct task_struct *p, struct task_st
 	idle = claim_idle(p, t, prev);
 	*is_free = idle >= 0;
 	return *is_free ? idle : prev;
+}
+
+/*
+ * Under --compact, while there is little work: claims the CPU where the task ran if it idles and is
+ * among those that are enough, else the first one that idles, whole cores first; NO_CPU: compaction
+ * decides nothing.
+ */
+KEEL_PART u32 claim_compact(struct task_struct *p __arg_trusted, u32 prev)
+{
+	u32 enough = READ_ONCE(machine.enough), position, round;
+	struct task_state *t = task_state(p);
+
+	if (!t || enough >= settings.online)
+		return NO_CPU;
+	if (position_of(prev) < enough && has_bit(&idle_cpus, prev) && !is_closed(t, prev) &&
+	    may_run_on(p, prev) && scx_bpf_test_and_clear_cpu_idle(prev))
+		return prev;
+	bpf_for(round, 0, 2) {
+		bpf_for(position, 0, settings.online) {
+			u32 cpu = cpu_at(position);
+
+			if (!has_bit(&idle_cpus, cpu) || (is_closed(t, cpu) | !may_run_on(p, cpu)))
+				continue;
+			if (settings.smt && !round && !is_core_idle(cpu))
+				continue;
+			if (scx_bpf_test_and_clear_cpu_idle(cpu))
+				return cpu;
+		}
+		if (!settings.smt)
+			break;
+	}
+	return NO_CPU;
 }
 
 /*
@@ -229,6 +267,14 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 	*claimed = NO_CPU;
 	if (!waker_state || !src)
 		return prev;
+	if (settings.compact && is_any_idle) {
+		*claimed = claim_compact(p, prev);
+		if (*claimed != NO_CPU) {
+			if (*claimed != prev)
+				count_ungated_move(MOVE_WAKE);
+			return *claimed;
+		}
+	}
 	is_src_taken = settings.gate != GATE_ALWAYS && READ_ONCE(src->taken_since_ns);
 	if (settings.gate != GATE_ALWAYS && !is_src_taken && is_any_idle && may_run_on(p, prev)) {
 		if (READ_ONCE(src->idles) && scx_bpf_test_and_clear_cpu_idle(prev)) {
@@ -309,7 +355,13 @@ s32 KEEL_OPS(keel_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		return prev;
 	refresh_barred(p, t);
 	prev = find_unshielded(p, t, prev);
-	if (wake_flags & SCX_WAKE_FORK) {
+	if (wake_flags & SCX_WAKE_FORK)
+		claimed = settings.compact ? claim_compact(p, prev) : NO_CPU;
+	if (claimed != NO_CPU) {
+		if (claimed != prev)
+			count_ungated_move(MOVE_FORK);
+		cpu = claimed;
+	} else if (wake_flags & SCX_WAKE_FORK) {
 		cpu = place_new(p, t, prev);
 		c = cpu_state(prev);
 		if (c && cpu != prev && !may_place(prev, p, MOVE_FORK, cheap_now(c)))

@@ -97,6 +97,18 @@ KEEL_PART u32 place_by_gate(struct task_struct *p __arg_trusted, u32 own, u64 no
 }
 
 /*
+ * The keel was loaded again, and the kernel takes all CPUs for idle at first: so the task stays where
+ * its caches are. If it waits there while a CPU does idle, that CPU pulls it.
+ */
+static __always_inline void kick_for_kept(struct task_struct *p, struct task_state *t, u32 own)
+{
+	s32 claimed = claim_idle(p, t, own);
+
+	if (claimed >= 0)
+		scx_bpf_kick_cpu(claimed, SCX_KICK_IDLE);
+}
+
+/*
  * The CPU for a task that the kernel enqueues without select_cpu: at the end of its slice, after an
  * exec, after a change of its affinity, class or cgroup, or because a real-time task took its CPU.
  */
@@ -111,6 +123,10 @@ static __always_inline u32 place_at_enqueue(struct task_struct *p, struct task_s
 	if (is_closed(t, own)) {
 		t->space = space_of(p);
 		return place_off_shield(p, t, own);
+	}
+	if (t->is_new == IS_KEPT) {
+		kick_for_kept(p, t, own);
+		return own;
 	}
 	if (t->space != space_of(p)) {
 		t->space = space_of(p);

@@ -19,11 +19,14 @@
 #define RESCUE_SLICE_NS 4000000ULL
 /* How often a CPU rescues one: starving tasks get a quarter of the CPU then. */
 #define RESCUE_INTERVAL_NS (4 * RESCUE_SLICE_NS)
-/* Starving tasks are so many that they get half of it if their turns take longer than this. */
+/*
+ * In a round each starving task runs once. Where rounds would take longer than this, rescues come more
+ * often, until starving tasks get half of the CPU.
+ */
 #define RESCUE_ROUND_NS 2500000000ULL
 /*
- * They even get more if their turns take longer than this: the kernel ends a scheduler that lets a
- * task wait for 30 s.
+ * No round takes longer than this, whatever part of the CPU that takes: the kernel ends a scheduler that
+ * lets a task wait for 30 s.
  */
 #define MAX_ROUND_NS 20000000000ULL
 /* The times between two walks while no task starves. */
@@ -45,6 +48,7 @@ struct starving_list {
 	u64 listed;	/* how many starving tasks are listed */
 	u64 served;	/* how many of these had their turn, or have left */
 	u64 next_ns;	/* when the next one could starve */
+	u64 budget;	/* how many tasks the walk may still look at */
 	struct starving_task task[MAX_LISTED];	/* the longest waiting first */
 };
 
@@ -82,21 +86,26 @@ KEEL_PART int list_starving(struct starving_list *list, u64 since_ns, u64 pid)
 KEEL_PART int find_starving(u32 own, u64 now)
 {
 	struct starving_list *list = bpf_map_lookup_elem(&starving, &own);
-	u64 budget = READ_ONCE(tunables.scan_limit) * SCAN_FACTOR;
+	u64 limit = READ_ONCE(tunables.scan_limit);
 	struct task_struct *p;
 
 	if (!list)
 		return 0;
 	list->tasks = list->listed = list->served = 0;
 	list->next_ns = now + SCAN_INTERVAL_NS;
+	/*
+	 * Not in a variable: its lowest bits would be known, and the verifier, which tells the rounds of
+	 * the walk apart by them, would take as long for this walk as for all else.
+	 */
+	list->budget = limit * SCAN_FACTOR;
 	/* From the tail, because starving tasks are behind those that get their turn. */
 	bpf_for_each(scx_dsq, p, own, SCX_DSQ_ITER_REV) {
 		struct task_state *t = task_state(p);
 		u64 since_ns;
 
-		if (!budget)
+		if (!list->budget)
 			break;
-		budget--;
+		list->budget--;
 		if (!t)
 			continue;
 		since_ns = READ_ONCE(t->waiting_since_ns);

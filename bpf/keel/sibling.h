@@ -30,7 +30,7 @@ static __always_inline u32 get_role(u32 cpu)
 static __always_inline struct publication *find_publication_of(u32 role, bool *is_master)
 {
 	*is_master = !(role & 1);
-	return role == NO_ROLE ? NULL : &ia_mm[BOUNDED(role >> 1, MAX_CPUS)];
+	return role == NO_ROLE ? NULL : &publications[BOUNDED(role >> 1, MAX_CPUS)];
 }
 
 /* The same of this CPU. */

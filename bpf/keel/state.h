@@ -43,17 +43,18 @@ struct publication {
 	u64 master;
 };
 /* One for each group. Only masters write it. */
-struct publication ia_mm[MAX_CPUS];
+struct publication publications[MAX_CPUS];
 
 enum newness {
 	NOT_NEW,
 	IS_NEW,		/* in no queue yet; `vruntime`: how late the task that forked it was */
 	IS_FORKED,	/* the same, and not in our class yet */
+	IS_KEPT,	/* in no queue yet; an earlier load had it: it stays on its CPU */
 };
 
 /*
  * A task's state. Code that touches it holds the lock of the task's runqueue, unless said
- * otherwise.
+ * otherwise. It outlives a restart for CPUs that come or go: keep_history() in task.h says what of it.
  */
 struct task_state {
 	u64 seen_space;		/* the address space as of the last tick or start */
@@ -230,8 +231,8 @@ static __always_inline bool takes_turns(void)
 }
 
 /*
- * Whether siblings have to be looked after: in the mode `rounds` only once an address space was set to
- * aggregate, so that a keel without any costs what `fair` costs.
+ * Whether siblings have to be looked after. In the mode `rounds` only once an address space was set to
+ * aggregate: until then the keel costs what it costs under `fair`.
  */
 static __always_inline bool may_aggregate(void)
 {
@@ -268,6 +269,12 @@ static __always_inline struct balance_params balance_params(void)
 {
 	return (struct balance_params){ .kind = settings.balance, .parts = settings.parts };
 }
+
+/*
+ * Whether the keel has a rule of policy/balance_paper.h: never in a kernel. A macro, because for a
+ * function's argument the volatile settings would be read.
+ */
+#define HAS_PAPER_RULE(rule) (LABORATORY && settings.parts & (rule))
 
 /* The position of a CPU, and back. */
 static __always_inline u32 position_of(u32 cpu)

@@ -4,8 +4,9 @@
 #define EVENKEEL_KEEL_TASK_H
 
 /*
- * The task sleeps, ends or is changed: notes what it owes, for its end. The first time its group owes
- * that instead, and has back what the task paid for its first slice.
+ * The task sleeps, ends or is changed: notes its debt, which becomes the group's if the task ends now.
+ * The first time the group takes over the debt at once, and gets back what the task paid for its first
+ * slice.
  */
 static __always_inline void settle_debt(struct task_state *t, struct cpu_state *c, u64 weight)
 {
@@ -21,15 +22,48 @@ static __always_inline void settle_debt(struct task_state *t, struct cpu_state *
 	t->debt_ns = debt_ns;
 }
 
+/*
+ * The task was there before this load of the keel. If an earlier load had it too, `t` is what that load
+ * left: of that the task keeps how it behaves and where its memory is. All else, such as vruntimes and
+ * counts, ended with that load. The time between the two loads counts neither as run time nor as rest.
+ */
+static __always_inline void keep_history(struct task_struct *p, struct task_state *t)
+{
+	u64 rested_since_ns = t->rested_since_ns, above_since_ns = t->above_since_ns;
+	u64 run_share = t->run_share, burst_ns = t->burst_ns;
+	u64 bound_share = t->bound_share, bound_known_ns = t->bound_known_ns;
+	/* Meanwhile it may have become another program. */
+	u32 memory = t->seen_space == space_of(p) ? t->memory : 0;
+	u32 bound = t->bound;
+	/* A task that did not run between two restarts has no weight. */
+	bool was_known = t->weight || t->is_new == IS_KEPT;
+
+	__builtin_memset(t, 0, sizeof(*t));
+	if (!was_known)
+		return;
+	t->rested_since_ns = rested_since_ns;
+	t->run_share = run_share;
+	t->share_since_ns = scx_bpf_now();
+	t->above_since_ns = above_since_ns;
+	t->bound_share = bound_share;
+	t->bound_known_ns = bound_known_ns;
+	t->bound = bound;
+	t->memory = memory;
+	t->burst_ns = burst_ns;
+	t->is_new = IS_KEPT;
+}
+
 s32 KEEL_OPS_S(keel_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
 	struct task_state *t = bpf_task_storage_get(&tasks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
 	if (!t)
 		return -ENOMEM;
-	join_group(t, find_slot(args->cgroup));
 	if (args->fork)
 		t->is_new = IS_FORKED;
+	else
+		keep_history(p, t);
+	join_group(t, find_slot(args->cgroup));
 	return 0;
 }
 
@@ -54,7 +88,8 @@ void KEEL_OPS(keel_enable, struct task_struct *p)
 		return;
 	/* The kernel enables a new task on the CPU that forks it. */
 	t->vruntime = t->is_new == IS_FORKED ? calc_parent_lateness() : 0;
-	t->is_new = IS_NEW;
+	if (t->is_new != IS_KEPT)
+		t->is_new = IS_NEW;
 	t->space = t->seen_space = space_of(p);
 	t->executed_ns = p->se.sum_exec_runtime;
 }
@@ -110,7 +145,7 @@ KEEL_PART int place_new_vruntime(struct task_struct *p __arg_trusted, struct tas
 	clock = READ_ONCE(c->clock);
 	tasks = READ_ONCE(c->runnable);
 	t->vruntime = order_place_new(&params, clock, tasks, late, paid_ns, t->weight);
-	/* A task that begins late for another reason pays by that, too. */
+	/* A task may begin late for another reason, too: that lateness also pays. */
 	change_prepaid(t->group, order_calc_debt(t->vruntime, clock, t->weight) - params.slice_ns);
 	t->has_prepaid = t->group != ROOT_GROUP;
 	return 0;

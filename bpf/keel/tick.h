@@ -86,7 +86,11 @@ static __always_inline void kick_idle_cpus(u32 own, u64 now)
 		idle = claim_idle(p, t, own);
 		if (idle < 0)
 			continue;
-		idle = claim_better_idle(p, memory_node_of(p, t), idle);
+		/* Paper 002, 4.1.4: an idle speed core balances, wherever tasks are placed. */
+		if (HAS_PAPER_RULE(RULE_LEADER))
+			idle = claim_best_idle(p, memory_node_of(p, t), idle);
+		else
+			idle = claim_better_idle(p, memory_node_of(p, t), idle);
 		idle_state = cpu_state(idle);
 		/*
 		 * On its own an idle CPU looks only at the busiest CPU, and the gate may keep the

@@ -4,6 +4,7 @@
  * natively, with undefined behaviour and all out-of-range shifts and divisions made traps. The
  * structs are those of policy/, passed by pointer.
  */
+#define LABORATORY 1
 #include "../../../policy/order.h"
 #include "../../../policy/gate.h"
 #include "../../../policy/balance.h"
@@ -175,6 +176,11 @@ u32 test_gate_judge_cpu(u32 kind, const struct zone_knobs *zone, const struct ga
 	return gate_judge_cpu(&params, view);
 }
 
+u32 test_gate_enough_cpus(u32 mean_utilisation, u32 online)
+{
+	return gate_enough_cpus(mean_utilisation, online);
+}
+
 u64 test_gate_max_wait(const struct zone_knobs *zone, u64 burst_ns)
 {
 	struct gate_params params = { .kind = GATE_ZONE, .zone = zone };
@@ -260,11 +266,26 @@ u32 test_balance_may_take(u64 quota, u64 weight, u32 taken)
 	return balance_may_take(&params, quota, weight, taken);
 }
 
-u64 test_balance_reduce_quota(u64 quota, u64 weight, u32 idle)
+u64 test_balance_reduce_quota(const struct balance_params *params, u64 quota, u64 weight, u32 idle)
 {
-	struct balance_params params = {};
+	return balance_reduce_quota(params, quota, weight, idle);
+}
 
-	return balance_reduce_quota(&params, quota, weight, idle);
+u32 test_balance_is_busier(const struct group_view *a, const struct group_view *b)
+{
+	return balance_is_busier(a, b);
+}
+
+u32 test_balance_takes_all(const struct balance_params *params, u32 fast, u32 src_capability,
+			   u32 own_capability)
+{
+	return balance_takes_all(params, fast, src_capability, own_capability);
+}
+
+u32 test_balance_is_better_leader(const struct balance_params *params, const struct cpu_view *best,
+				  const struct cpu_view *candidate)
+{
+	return balance_is_better_leader(params, best, candidate);
 }
 
 u32 test_balance_update_bound_share(u32 value, u64 known_ns, u64 ns, u32 ran)

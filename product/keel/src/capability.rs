@@ -51,6 +51,15 @@ impl Capabilities {
         Self { cpus: machine.cpus.iter().filter(|cpu| cpu.online).map(cpu).collect() }
     }
 
+    /// Goes on with what noise took of the CPUs until other CPUs came or went. Returns the bytes for the
+    /// keel, if any capability is not what it is without noise.
+    pub fn go_on_from(&mut self, earlier: &Self) -> Option<Vec<u8>> {
+        for (id, cpu) in &mut self.cpus {
+            cpu.taken = earlier.cpus.get(id).map_or(0, |known| known.taken);
+        }
+        self.news()
+    }
+
     /// Whether noise changes capabilities under these options.
     pub fn are_wanted(options: &Options) -> bool {
         options.balance == Balance::Capability && !options.static_capacity
@@ -120,6 +129,11 @@ impl Watch {
         let before = cbinfo.cpus();
         let capabilities = Capabilities::new(machine, options);
         Ok(Self { capabilities, cbinfo, before, at: Instant::now() })
+    }
+
+    /// Goes on with what noise took before: [`Capabilities::go_on_from`].
+    pub fn go_on_from(&mut self, earlier: &Self) -> Option<Vec<u8>> {
+        self.capabilities.go_on_from(&earlier.capabilities)
     }
 
     /// Once an interval: returns the bytes for the keel if a capability has changed.
@@ -194,6 +208,20 @@ mod tests {
             last = capabilities.news().unwrap_or(last);
         }
         assert_eq!(last, two_kinds().lay_out());
+    }
+
+    #[test]
+    fn what_noise_takes_is_known_after_a_restart() {
+        let mut earlier = two_kinds();
+        assert_eq!(two_kinds().go_on_from(&earlier), None);
+        for _ in 0..40 {
+            earlier.note(0, 75, 100);
+            earlier.note(9, 75, 100);
+        }
+        let mut capabilities = two_kinds();
+        let layout = capabilities.go_on_from(&earlier).unwrap();
+        assert_eq!(published(&layout), [(256, 2), (512, 1), (1024, 0), (0, 0)]);
+        assert_eq!(capabilities.news(), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{RawCpuState, RawDecision};
@@ -31,7 +32,7 @@ const REFUSALS: u32 = 5;
 const FULL: u32 = 1024;
 
 /// One refusal of the gate, as it is shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Decision {
     /// The time since boot, in ns; at a wake-up, the time of the last tick or switch.
     pub at_ns: u64,

@@ -24,6 +24,7 @@ use evenkeel_control::{Instance, Peer, Program, instances};
 use evenkeel_machine::Machine;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use procfs::process::Process;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::aggregation::Aggregation;
@@ -61,19 +62,19 @@ impl Setting {
 #[derive(Default)]
 pub(crate) struct Ias {
     spaces: Vec<Setting>,
-    /// By CPU, as they were given while it ran, whoever is offline meanwhile; none were: those of the
-    /// settings.
+    /// By CPU, as they were given while it ran, also of CPUs that are offline meanwhile. `None`: none
+    /// were given, and those of the settings hold.
     roles: Option<BTreeMap<u32, u16>>,
     /// What the configuration says.
     settings: IasSettings,
     /// Decides which groups there are by default.
     mode: Mode,
-    /// Processes that were set because of their program, by number and start: each is only once, so
-    /// that what somebody says of it afterwards holds.
+    /// Processes that were set because of their program, by number and start. Each is set only once, so
+    /// that a later request for it holds.
     adopted: BTreeSet<Known>,
-    /// Of these was said that they could not be set, though their program is to aggregate.
+    /// Processes of such programs that could not be set: each was named in the log, once.
     left_out: BTreeSet<Known>,
-    /// Processes of which somebody has said what they are to have: the helper leaves them alone.
+    /// Processes that a request has set: the helper leaves them alone.
     given: BTreeSet<Known>,
     /// The helper, if there is one.
     helper: Option<Watch>,
@@ -81,7 +82,7 @@ pub(crate) struct Ias {
 }
 
 /// What `ias_show` tells. A user but root sees of processes only its own.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct IasState {
     /// The role of each CPU that has one.
     pub roles: BTreeMap<u32, u16>,
@@ -98,7 +99,7 @@ pub struct IasState {
 }
 
 /// Searches for siblings in the index.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Search {
     /// How many tasks a row of the index holds.
     pub window: u64,
@@ -108,7 +109,7 @@ pub struct Search {
     pub searched: u64,
     /// How many tasks were put into a queue.
     pub queued: u64,
-    /// How many of them the index had no room for: they wait for their turn like everybody else.
+    /// How many of them the index had no room for: they wait for their turn like other tasks.
     pub missed: u64,
 }
 
@@ -206,13 +207,11 @@ impl Ias {
         aggregation: Aggregation,
     ) -> Result<(), IasError> {
         self.set(scheduler, Some(peer), aggregation)?;
-        // Otherwise processes that have ended would be remembered for ever.
-        self.given.retain(|one| at_work(one.0) == Some(*one));
         self.given.extend(at_work(aggregation.pid));
         Ok(())
     }
 
-    /// Nobody's behalf is the keel's own.
+    /// Sets a space on behalf of this peer; without one, on behalf of the keel itself.
     fn set(
         &mut self,
         scheduler: &Scheduler,
@@ -231,7 +230,7 @@ impl Ias {
             Owner::Kernel => return Err(IasError::KernelThread(pid)),
             Owner::None => return Err(IasError::NoProcess(pid)),
         };
-        // The number may have gone to somebody else before the file descriptor was there, not after.
+        // Another process may have got the number before the file descriptor was opened, not after.
         if is_gone(&process) {
             return Err(IasError::NoProcess(pid));
         }
@@ -261,6 +260,11 @@ impl Ias {
             None => self.spaces.push(known),
         }
         Ok(())
+    }
+
+    /// Forgets what was said of processes that have ended. Call it seldom: each process is looked up.
+    pub(crate) fn forget_ended(&mut self) {
+        self.given.retain(|one| at_work(one.0) == Some(*one));
     }
 
     /// Forgets processes that have ended or become another program.
@@ -351,7 +355,7 @@ fn at_work(pid: u32) -> Option<Known> {
 }
 
 fn open_process(pid: u32) -> Result<OwnedFd, IasError> {
-    // SAFETY: plain numbers; what is returned belongs to nobody else.
+    // SAFETY: plain numbers; the descriptor that is returned is ours alone.
     unsafe {
         let fd = nix::libc::syscall(nix::libc::SYS_pidfd_open, pid, 0);
         if fd < 0 { Err(IasError::NoProcess(pid)) } else { Ok(OwnedFd::from_raw_fd(fd as i32)) }
@@ -434,6 +438,14 @@ mod tests {
         let mut ias = Ias::default();
         ias.given.insert((7, 1));
         assert_eq!(adopted(&mut ias, &[(7, 1)], false), [0; 0]);
+    }
+
+    #[test]
+    fn what_was_said_is_forgotten_when_the_process_has_ended() {
+        let own = at_work(std::process::id()).unwrap();
+        let mut ias = Ias { given: [own, (own.0, own.1 + 1)].into(), ..Ias::default() };
+        ias.forget_ended();
+        assert_eq!(ias.given, [own].into());
     }
 
     #[test]

@@ -45,10 +45,13 @@ impl InitialData {
             cpus: topology.cpu_numbers,
             levels: topology.levels,
             online: topology.online,
-            parts: if options.balance == Balance::Capability { options.parts.bits() } else { 0 },
+            parts: match options.balance {
+                Balance::Capability => options.parts.bits(),
+                Balance::Count => options.parts.unknown_bits(),
+            },
             smt: u32::from(topology.smt),
             ias_mode: options.ias.mode as u32,
-            pad: 0,
+            compact: u32::from(options.compact),
         };
         let parts: [&[u8]; 6] = [
             bytemuck::cast_slice(&topology.cpu_at),

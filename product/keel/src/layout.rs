@@ -39,7 +39,7 @@ pub struct RawSettings {
     pub parts: u32,
     pub smt: u32,
     pub ias_mode: u32,
-    pub pad: u32,
+    pub compact: u32,
 }
 
 /// `struct keel_tunables`.
@@ -240,6 +240,21 @@ pub struct RawCpuState {
     pub decision: [RawDecision; MAX_DECISIONS],
 }
 
+impl RawCpuState {
+    /// What the next load of the keel gets of it: how busy the CPU was, and how long tasks run there at
+    /// a time. All else ended with this load.
+    pub fn handed_on(&self) -> Self {
+        Self {
+            busy_share: self.busy_share,
+            busy_since_ns: self.busy_since_ns,
+            // While a higher class had it, it was busy.
+            idles: u64::from(self.idles != 0 && self.taken_since_ns == 0),
+            burst_ns: self.burst_ns,
+            ..Self::zeroed()
+        }
+    }
+}
+
 /// `enum keel_counter`, in its order: name and meaning.
 pub const COUNTERS: [(&str, &str); 46] = [
     ("wake_idle", "Tasks woken straight onto an idle CPU"),
@@ -329,6 +344,26 @@ mod tests {
         assert_eq!(defined("ROW_PLACES"), ROW_PLACES as usize);
         let texts = ["REASON_BYTES", "MESSAGE_BYTES", "DUMP_BYTES"].map(defined);
         assert_eq!(texts, EXIT_PARTS[2..]);
+    }
+
+    #[test]
+    fn a_cpu_hands_on_how_busy_it_was_and_nothing_else() {
+        let kept = |idles, taken_since_ns| {
+            let mut state: RawCpuState =
+                bytemuck::pod_read_unaligned(&[7; size_of::<RawCpuState>()]);
+            (state.idles, state.taken_since_ns) = (idles, taken_since_ns);
+            let kept = state.handed_on();
+            assert_eq!(
+                (kept.busy_share, kept.busy_since_ns, kept.burst_ns),
+                (state.busy_share, state.busy_since_ns, state.burst_ns)
+            );
+            assert_eq!(
+                (kept.load, kept.runnable, kept.taken_since_ns, kept.counters[0]),
+                (0, 0, 0, 0)
+            );
+            kept.idles
+        };
+        assert_eq!((kept(0, 0), kept(1, 0), kept(1, 9)), (0, 1, 0));
     }
 
     #[test]

@@ -22,6 +22,7 @@
 //! | `capability` | each CPU's capability: its speed less what noise takes |
 //! | `support` | what this kernel and this process can do |
 //! | `exit` | why the keel ended |
+//! | `observed` | what an observer in the same process is told |
 //! | `statistics` | counters and the state of CPUs, in the convention of `scx_stats` |
 //! | `decisions` | the gate's last verdicts and their reasons |
 //! | `visible` | which tasks a client may be told about |
@@ -44,6 +45,7 @@ mod exit;
 mod ias;
 mod initial_data;
 pub mod layout;
+mod observed;
 mod option_error;
 mod options;
 mod parts;
@@ -73,6 +75,7 @@ pub use ias::rights::{Rights, USER_BONUS_NS, USER_TURN_NS};
 pub use ias::settings::{IasSettings, Preference};
 pub use ias::{IasState, Search};
 pub use initial_data::InitialData;
+pub use observed::Observed;
 pub use option_error::OptionError;
 pub use options::{Capacities, IdleWait, Options};
 pub use parts::Parts;
@@ -81,7 +84,7 @@ pub use scheduler::{LoadError, Scheduler};
 pub use service::{Service, ServiceError, argument_text, run};
 pub use shield::{Shield, ShieldError};
 pub use slice::Slice;
-pub use statistics::Statistics;
+pub use statistics::{CpuStatistics, Statistics};
 pub use support::{Unsupported, support};
 pub use topology::TopologyError;
 pub use zone::{Level, Zone};

@@ -97,6 +97,9 @@ pub enum OptionError {
         /// The gate policy that runs.
         gate: String,
     },
+    /// Compaction with a gate that lets no task migrate.
+    #[error("--compact needs tasks that may migrate: leave --strict (--max-idle-wait never) out")]
+    CompactStrict,
     /// The window of the order `ias` is out of its range, or no number.
     #[error("window \"{value}\": expected a number of tasks from 1 to {most}")]
     Window {

@@ -6,6 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use evenkeel_machine::{CAPABILITY_SCALE, CpuSet};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -19,7 +20,7 @@ use crate::zone::{Level, Zone};
 
 /// How long the gate may keep a task waiting while a CPU that it may use is idle. After that the task
 /// migrates without the gate's verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 pub struct IdleWait {
     /// `None`: as long as the gate refuses, as in paper 004.
@@ -71,7 +72,7 @@ impl FromStr for IdleWait {
 from_text!(IdleWait);
 
 /// Capabilities that the user gives to CPUs, each 1..=1024, by CPU number.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 pub struct Capacities(pub BTreeMap<u32, u32>);
 
@@ -136,6 +137,9 @@ pub struct Options {
     pub max_idle_wait: IdleWait,
     /// When the gate `zone` opens.
     pub zone: Zone,
+    /// Whether work gathers on few CPUs while there is little; with the gate `zone`, unless a task may
+    /// wait for ever.
+    pub compact: bool,
     /// How the order `ias` aggregates.
     pub ias: IasOptions,
     /// CPUs that run only the tasks that may run nowhere else.
@@ -213,6 +217,20 @@ impl Options {
         Err(OptionError::NotRounds { name, mode: self.ias.mode.to_string() })
     }
 
+    /// Checks that compaction goes with the gate and the longest wait.
+    ///
+    /// # Errors
+    /// The gate is another one, or strict.
+    pub fn check_compact(&self) -> Result<(), OptionError> {
+        if self.compact && self.gate != Gate::Zone {
+            return Err(OptionError::NotZone { name: "--compact", gate: self.gate.to_string() });
+        }
+        if self.compact && self.max_idle_wait == IdleWait::NEVER {
+            return Err(OptionError::CompactStrict);
+        }
+        Ok(())
+    }
+
     /// Changes one parameter.
     ///
     /// # Errors
@@ -220,7 +238,11 @@ impl Options {
     pub fn set_parameter(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
         match name {
             SLICE => self.slice = value.parse()?,
-            IDLE_WAIT => self.max_idle_wait = value.parse()?,
+            IDLE_WAIT => {
+                let changed = Self { max_idle_wait: value.parse()?, ..self.clone() };
+                changed.check_compact()?;
+                *self = changed;
+            }
             WINDOW => {
                 let window = value.parse()?;
                 self.check_order(WINDOW)?;
@@ -269,6 +291,17 @@ mod tests {
         for nonsense in ["10", "ms", "-1ms", "0ms", "21s", "10min", "10 ms", "", "ever", &huge] {
             assert!(nonsense.parse::<IdleWait>().is_err(), "{nonsense}");
         }
+    }
+
+    #[test]
+    fn compaction_needs_a_gate_that_lets_tasks_migrate() {
+        let mut options = Options { compact: true, ..Options::default() };
+        assert!(options.check_compact().unwrap_err().to_string().contains("--gate zone"));
+        options.gate = Gate::Zone;
+        options.check_compact().unwrap();
+        let why = options.set_parameter("max_idle_wait", "never").unwrap_err().to_string();
+        assert!(why.contains("--compact") && why.contains("--strict"), "{why}");
+        assert_eq!(options.max_idle_wait, IdleWait::default());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::option_error::{OptionError, from_text};
@@ -35,7 +36,7 @@ const PARTS: [(&str, u32); 7] = [
 /// - `active`: a task that runs alone on a slow CPU migrates to a faster idle CPU.
 /// - `turns`: threads of one program that run alone take turns on unequal CPUs.
 /// - `similar`: threads of two programs change places until each program has similar CPUs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 pub struct Parts {
     bits: u32,
@@ -47,9 +48,15 @@ impl Parts {
         self.bits
     }
 
-    /// The parts of these bits. Bits that no part has are kept and mean nothing.
-    pub(crate) fn from_bits(bits: u32) -> Self {
+    /// The parts of these bits. Bits that no part has are kept: they mean nothing, except to a keel that
+    /// was built for the laboratory (`policy/balance_paper.h`).
+    pub fn from_bits(bits: u32) -> Self {
         Self { bits }
+    }
+
+    /// The bits that no part has.
+    pub fn unknown_bits(self) -> u32 {
+        PARTS.iter().fold(self.bits, |bits, (_, bit)| bits & !bit)
     }
 
     /// Whether a part needs active migration: the migration of a running task.
@@ -110,6 +117,8 @@ mod tests {
         let both: Parts = "cost,home".parse().unwrap();
         assert_eq!((both.bits(), both.to_string()), (3, "home,cost".to_owned()));
         assert!("".parse::<Parts>().unwrap().is_empty());
+        let laboratory = Parts::from_bits(3 | 1 << 16);
+        assert_eq!((laboratory.unknown_bits(), both.unknown_bits()), (1 << 16, 0));
         let why = "home,speed".parse::<Parts>().unwrap_err().to_string();
         assert!(why.starts_with("\"speed\": there is no such part of balance capability"), "{why}");
     }

@@ -11,7 +11,7 @@ macro_rules! policy {
     ($(#[$doc:meta])* $name:ident, $question:literal, $known:literal,
      $($(#[$variant_doc:meta])* $variant:ident = $text:literal),+) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
         #[serde(try_from = "String")]
         #[repr(u32)]
         pub enum $name {

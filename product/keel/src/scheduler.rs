@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::mem::size_of;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use bytemuck::Zeroable;
@@ -59,6 +60,7 @@ const CAPABILITIES: &str = ".data.capabilities";
 const TUNABLES: &str = ".data.tunables";
 const EXIT: &str = ".data.exit";
 const CPUS: &str = "cpus";
+const TASKS: &str = "tasks";
 const SIBLING_ROWS: &str = "sibling_rows";
 const ROLES: &str = ".data.roles";
 const SPACES: &str = "spaces";
@@ -76,6 +78,7 @@ pub struct Scheduler {
     tuned: RawTunables,
     exit: MapHandle,
     cpus: MapHandle,
+    tasks: MapHandle,
     roles: MapHandle,
     spaces: MapHandle,
     spaces_set: MapHandle,
@@ -85,12 +88,34 @@ pub struct Scheduler {
     online: Vec<u32>,
 }
 
+/// What a load of the keel knew of tasks and CPUs, for the next one: so that a restart for CPUs that
+/// come or go forgets neither how tasks behave and where their memory is, nor how busy CPUs were.
+/// (`keep_history()` in `bpf/keel/task.h` decides what of a task's state the keel goes on with.)
+pub(crate) struct History {
+    /// The states of tasks; the next load uses the same map.
+    tasks: MapHandle,
+    /// The CPUs that were online, by number.
+    cpus: Vec<(u32, RawCpuState)>,
+}
+
 impl Scheduler {
     /// Loads the keel: the kernel's verifier accepts it, and it does not schedule yet.
     ///
     /// # Errors
     /// All of [`LoadError`].
     pub fn load(machine: &Machine, options: &Options) -> Result<Self, LoadError> {
+        Self::load_after(machine, options, None)
+    }
+
+    /// The same, after an earlier load that has ended.
+    ///
+    /// # Errors
+    /// All of [`LoadError`].
+    pub(crate) fn load_after(
+        machine: &Machine,
+        options: &Options,
+        history: Option<&History>,
+    ) -> Result<Self, LoadError> {
         support()?;
         log_libbpf();
         let data = InitialData::new(machine, options)?;
@@ -99,6 +124,9 @@ impl Scheduler {
             .and_then(|builder| builder.open_memory(&OBJECT.0))
             .map_err(bpf("opening the object"))?;
         configure(&mut open, &data)?;
+        if let Some(history) = history {
+            share_tasks(&mut open, history)?;
+        }
         let object = open.load().map_err(bpf("loading: the kernel refused the scheduler"))?;
         log_verified();
         let online = machine.online().iter().collect();
@@ -110,6 +138,7 @@ impl Scheduler {
             tunables: map(&object, TUNABLES, size_of::<RawTunables>())?,
             exit: map(&object, EXIT, EXIT_PARTS.iter().sum())?,
             cpus: map(&object, CPUS, size_of::<RawCpuState>())?,
+            tasks: handle(&object, TASKS)?,
             roles: map(&object, ROLES, size_of::<[u16; MAX_CPUS]>())?,
             spaces: map(&object, SPACES, size_of::<RawSpace>())?,
             spaces_set: map(&object, SPACES_SET, size_of::<u64>())?,
@@ -119,7 +148,29 @@ impl Scheduler {
             online,
         };
         scheduler.write()?;
+        if let Some(history) = history {
+            scheduler.restore_cpus(history)?;
+        }
         Ok(scheduler)
+    }
+
+    /// What it knows of tasks and CPUs, for the load after it.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub(crate) fn history(&self) -> Result<History, LoadError> {
+        let tasks = MapHandle::try_from(&self.tasks).map_err(bpf("keeping the states of tasks"))?;
+        Ok(History { tasks, cpus: self.cpus()? })
+    }
+
+    fn restore_cpus(&self, history: &History) -> Result<(), LoadError> {
+        for (cpu, state) in &history.cpus {
+            let kept = state.handed_on();
+            self.cpus
+                .update(&cpu.to_ne_bytes(), bytemuck::bytes_of(&kept), MapFlags::ANY)
+                .map_err(bpf("passing on how busy CPUs were"))?;
+        }
+        Ok(())
     }
 
     /// The loaded object, for BPF programs that attach to the keel's callbacks before it schedules (the
@@ -304,6 +355,13 @@ fn configure(open: &mut OpenObject, data: &InitialData) -> Result<(), LoadError>
         }
     }
     Ok(())
+}
+
+/// Has the opened object use the states of tasks that an earlier load left.
+fn share_tasks(open: &mut OpenObject, history: &History) -> Result<(), LoadError> {
+    let tasks = open.maps_mut().find(|map| map.name() == TASKS);
+    let mut tasks = tasks.ok_or(LoadError::Mismatch(TASKS))?;
+    tasks.reuse_fd(history.tasks.as_fd()).map_err(bpf("using the states of tasks again"))
 }
 
 fn handle(object: &Object, name: &'static str) -> Result<MapHandle, LoadError> {

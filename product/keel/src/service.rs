@@ -22,9 +22,10 @@ use crate::ias::groups::roles_of_request;
 use crate::ias::settings::IasSettings;
 use crate::ias::{Ias, IasState, Search};
 use crate::layout::UNLIMITED;
+use crate::observed::Observed;
 use crate::options::Options;
 use crate::policies::Order;
-use crate::scheduler::{LoadError, Scheduler};
+use crate::scheduler::{History, LoadError, Scheduler};
 use crate::shield::{Relief, ShieldError};
 use crate::statistics::Statistics;
 use crate::visible::{When, may_see};
@@ -74,6 +75,8 @@ pub struct Service<'a> {
     pub socket: PathBuf,
     /// The interval of statistics lines on standard output; `None`: no lines.
     pub stats: Option<Duration>,
+    /// Is told what the keel does, for a trace.
+    pub observer: Option<&'a dyn Fn(&Observed<'_>)>,
 }
 
 /// Runs the keel until SIGTERM or SIGINT, or until the kernel ends it. Returns how it ended.
@@ -88,6 +91,7 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
         ias: Ias::new(service.ias.clone(), service.options.ias),
         machine: (service.machine)()?,
         relief: Relief::default(),
+        history: None,
         earlier: Statistics::default(),
         shown: Statistics::default(),
         restarts: 0,
@@ -101,27 +105,36 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
         let options = &state.options;
         tell_systemd(&[sd_notify::NotifyState::Ready]);
         tracing::info!("{}/{}/{} schedules", options.order, options.gate, options.balance);
+        let tell =
+            |seen: &Observed<'_>| service.observer.iter().for_each(|observer| observer(seen));
+        let policies = state.policies();
+        tell(&Observed::Loaded { policies, parameters: &state.options.parameters() });
         let started = Instant::now();
         let exit = state.watch(service, &mut scheduler, &mut server, &signals)?;
+        state.tell_figures(service, &scheduler)?;
         state.earlier = state.statistics(&scheduler)?;
         let exit = match exit {
             Some(exit) => exit,
             None => {
                 tell_systemd(&[sd_notify::NotifyState::Stopping]);
                 let exit = scheduler.detach();
-                return Ok(exit.unwrap_or_else(|| Exit {
+                let exit = exit.unwrap_or_else(|| Exit {
                     kind: ExitKind::Unloaded,
                     reason: "unloaded".to_owned(),
                     message: String::new(),
                     dump: String::new(),
-                }));
+                });
+                tell(&Observed::Ended(&exit));
+                return Ok(exit);
             }
         };
+        tell(&Observed::Ended(&exit));
         attempts = if started.elapsed() > LOOK { 0 } else { attempts + 1 };
         if exit.kind != ExitKind::Restart || attempts >= MAX_ATTEMPTS {
             return Ok(exit);
         }
         state.restarts += 1;
+        state.history = Some(scheduler.history()?);
         tracing::warn!("{exit}: loaded again for the CPUs that are there now");
     }
 }
@@ -134,6 +147,8 @@ struct State {
     /// The machine as it was when the keel was loaded.
     machine: Machine,
     relief: Relief,
+    /// What the last load knew of tasks and CPUs; `None` before the first reload.
+    history: Option<History>,
     /// What was counted before the last reload.
     earlier: Statistics,
     /// What the last line of statistics showed.
@@ -168,9 +183,15 @@ impl State {
     /// Loads the keel; also returns whether the machine is unchanged since it was read.
     fn try_start(&mut self, service: &Service<'_>) -> Result<(Scheduler, bool), ServiceError> {
         let machine = (service.machine)()?;
-        let mut scheduler = Scheduler::load(&machine, &self.options)?;
+        let mut scheduler = Scheduler::load_after(&machine, &self.options, self.history.as_ref())?;
         self.ias.restore(&scheduler, &machine)?;
-        self.watch = self.watch_capabilities(&machine);
+        let watch = self.watch_capabilities(&machine);
+        let earlier = std::mem::replace(&mut self.watch, watch);
+        if let (Some(watch), Some(earlier)) = (&mut self.watch, earlier)
+            && let Some(layout) = watch.go_on_from(&earlier)
+        {
+            scheduler.set_capabilities(&layout)?;
+        }
         scheduler.attach()?;
         // The kernel attaches no scheduler during hotplug, so none is under way here.
         let is_as_read = (service.machine)()?.online() == machine.online();
@@ -222,9 +243,11 @@ impl State {
             self.ias.prune(scheduler)?;
             if Instant::now() >= chores_at {
                 if self.options.order == Order::Ias {
+                    self.ias.forget_ended();
                     self.ias.adopt(scheduler);
                 }
                 self.warn_of_limits(scheduler)?;
+                self.tell_figures(service, scheduler)?;
                 chores_at = Instant::now() + CHORES;
             }
             self.ias.help(scheduler);
@@ -260,15 +283,25 @@ impl State {
         Ok(())
     }
 
+    fn tell_figures(&self, service: &Service<'_>, scheduler: &Scheduler) -> Result<(), LoadError> {
+        let Some(observer) = service.observer else { return Ok(()) };
+        observer(&Observed::Figures {
+            statistics: &self.statistics(scheduler)?,
+            decisions: &decisions(&scheduler.cpus()?, |_, _| true),
+            parameters: &self.options.parameters(),
+        });
+        Ok(())
+    }
+
+    fn policies(&self) -> [String; 3] {
+        let Options { order, gate, balance, .. } = &self.options;
+        [order.to_string(), gate.to_string(), balance.to_string()]
+    }
+
     fn statistics(&self, scheduler: &Scheduler) -> Result<Statistics, LoadError> {
-        let options = &self.options;
         let mut statistics = Statistics {
-            policies: [
-                options.order.to_string(),
-                options.gate.to_string(),
-                options.balance.to_string(),
-            ],
-            slice_us: options.slice.us(),
+            policies: self.policies(),
+            slice_us: self.options.slice.us(),
             restarts: self.restarts,
             counters: self.earlier.counters.clone(),
             ..Statistics::default()

@@ -9,6 +9,7 @@ use std::thread::{Builder, JoinHandle};
 
 use evenkeel_journal::affinity;
 use evenkeel_machine::{CpuSet, Machine};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::layout::MAX_CPUS;
@@ -46,7 +47,7 @@ pub enum ShieldError {
 }
 
 /// The set of shielded CPUs.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 pub struct Shield {
     cpus: CpuSet,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::option_error::OptionError;
@@ -20,7 +21,7 @@ pub(crate) fn parse_us(text: &str) -> Option<u64> {
 }
 
 /// How long a task may run before the next pick.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "u64")]
 pub struct Slice {
     us: u64,

@@ -1,6 +1,6 @@
 //! Which tasks the keel tells a client about: root, about all; another user, about its own. A task is
-//! named by its number alone, which may have gone to another task meanwhile: so the owner is read again
-//! for each answer, and a task that is younger than what would be told is another one.
+//! named by its number alone, which may have gone to another task meanwhile. So the owner is read again
+//! for each answer; and a task that started after the event that would be told is another task.
 
 use evenkeel_control::Peer;
 use procfs::process::Process;

@@ -2,6 +2,7 @@
 //! `set_ias_agg`, read from a request and laid out for the keel.
 
 use evenkeel_control::{Request, aggregation_request};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::IasError;
@@ -9,7 +10,7 @@ use super::rights::{Rights, USER_BONUS_NS, USER_TIMES};
 use crate::layout::RawSpace;
 
 /// The arguments of `set_ias_agg`, in the paper's words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Aggregation {
     /// A process; what is set holds for its address space.
     pub pid: u32,

@@ -2,25 +2,27 @@
 //! strongly the threads of each address space are to be aggregated. Pure: what was seen goes in, what is
 //! to be changed comes out. (`ias::watch` looks at a real machine, the simulator at its own.)
 //!
-//! What aggregation is for shows in the *pace* of a space: the work that it gets done for its time on
-//! CPUs. Work is counted in units that the kernel shows: a thread that goes to sleep has done one (served
-//! a request, passed a barrier), and so has one that reads or writes. The more frequent of the two counts:
-//! threads of a busy server find the next request waiting, and how often they sleep then says how the
-//! scheduler has them take turns, not what they get done. Of threads that do neither nothing is known, and
-//! nothing is done.
+//! What aggregation gains shows in the *pace* of a space: the work that it gets done for its time on
+//! CPUs. Work is counted in units that the kernel shows: a thread that goes to sleep has done one
+//! (served a request, passed a barrier), and so has one that reads or writes. The more frequent of the
+//! two counts: threads of a busy server find the next request waiting, and how often they sleep then
+//! says how the scheduler has them take turns, not what they get done. Of threads that do neither,
+//! nothing is known, so they are left alone.
 //!
-//! A multiplier (bonus type 1) is tried against the one that holds by turns, a window each, in the order
-//! A B B A A B ..., so that what changes by itself meets both. It is taken when the mean of the pairs
-//! says by a t-test that it is better, and dropped when it is worse, when it can hardly be better, or when
-//! it is not after the most pairs that are made. From none the first step goes to the top, because the more
-//! there is to see, the fewer pairs it takes, and while a trial lasts half of the time goes to the worse one;
-//! if that does not pay, the next step ends a rung below. From time to time the rung below the one that holds
-//! is tried, and taken unless it is worse: it is fairer. A window lasts until enough units were seen: whoever
-//! does little is looked at less often. When the pace falls, no bonus at all is tried at once.
+//! A multiplier (bonus type 1) is tried in turn with the present one, a window each, in the order
+//! A B B A A B ..., so that what changes by itself meets both. It is taken when a t-test over the pairs
+//! says that it is better. It is dropped when it is worse, when it can hardly be better, or when it is
+//! not better after the most pairs that are made. From no bonus the first step goes to the top: a larger
+//! effect takes fewer pairs, and during a trial half of the time goes to the worse multiplier. If the
+//! top does not pay, the next step ends a rung below. From time to time the rung below the present one
+//! is tried, and taken unless it is worse: it is fairer. A window lasts until enough units were seen, so
+//! a space that does little is looked at less often. When the pace falls, no bonus at all is tried at
+//! once.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Multipliers, from none on; the largest is the bound. They are few, because each step costs a trial.
@@ -48,8 +50,8 @@ const LAST_CERTAIN: f64 = 2.4;
 const TRIAL_LOOK_NS: u64 = 250_000_000;
 const REST_LOOK_NS: u64 = 1_000_000_000;
 const IDLE_LOOK_NS: u64 = 2_000_000_000;
-/// A window counts after one part of so many: until then siblings still pay for the lead that they had by
-/// the multiplier before.
+/// A window counts after one part of so many: until then siblings still pay for the lead that they had
+/// by the multiplier before.
 const SETTLE: u64 = 2;
 /// Windows until a decision is looked at again: at first, and at most (each time twice as many).
 const REST: u32 = 16;
@@ -75,7 +77,7 @@ pub struct Seen {
 }
 
 /// Why a multiplier was changed.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "why")]
 pub enum Why {
     /// It takes its turn in a trial against another one.
@@ -118,21 +120,21 @@ impl fmt::Display for Why {
             }
             Self::NoGain { other } => write!(f, "{other}x was not certainly better"),
             Self::Nothing => f.write_str(
-                "nothing to be seen: fewer than two threads at work, hardly any, or none that sleeps, reads or \
-                 writes",
+                "nothing to be seen: fewer than two threads at work, hardly any, or none that sleeps, \
+                 reads or writes",
             ),
         }
     }
 }
 
 /// From now on a space has this multiplier.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tuning {
     /// The space, as it was called in [`Seen`].
     pub space: u64,
     /// 0: no aggregation.
     pub multiplier: u64,
-    /// What for.
+    /// Why.
     #[serde(flatten)]
     pub why: Why,
 }
@@ -196,7 +198,7 @@ impl Window {
         self.threads = self.threads.max(seen.threads);
     }
 
-    /// Of which there are more.
+    /// The unit that came more often.
     fn unit(&self) -> Unit {
         if self.calls > self.sleeps { Unit::Call } else { Unit::Sleep }
     }
@@ -239,8 +241,8 @@ enum Verdict {
     NoGain,
 }
 
-/// Student's t that a decision after so many pairs needs: chance has it once in a thousand cases on either
-/// side, and so once in about a hundred trials, of which each looks so often.
+/// Student's t that a decision after so many pairs needs. Chance reaches it once in a thousand cases on
+/// either side; a trial looks many times, so once in about a hundred trials.
 fn certain(pairs: usize) -> f64 {
     const FEW: [f64; 21] = [
         10.21, 7.17, 5.89, 5.21, 4.79, 4.50, 4.30, 4.14, 4.02, 3.93, 3.85, 3.79, 3.73, 3.69, 3.65,
@@ -257,8 +259,8 @@ impl Trial {
         matches!((self.held.len() + self.tried.len()) % 4, 1 | 2)
     }
 
-    /// After whole pairs, if they are enough: how many, the mean of the logarithms of their gains (a part
-    /// more and a part less are alike in these), and its standard error.
+    /// After whole pairs, if they are enough: how many, the mean of the logarithms of their gains (twice
+    /// as much and half as much are equally far from 0 in these), and its standard error.
     fn gain(&self) -> Option<(usize, f64, f64)> {
         let pairs = self.held.iter().zip(&self.tried);
         let gains: Vec<f64> = pairs.map(|(held, tried)| libm::log(tried / held)).collect();

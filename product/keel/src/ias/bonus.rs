@@ -3,15 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// A bonus: a number of times what ran last, like `3x`, or a time of vruntime, like `10ms`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 pub enum Bonus {
-    /// In vruntime.
+    /// An amount of vruntime.
     Vruntime {
-        /// So much.
+        /// The amount.
         ns: u64,
     },
     /// Of what ran last.

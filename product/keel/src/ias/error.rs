@@ -18,7 +18,7 @@ pub enum IasError {
         "process {0}: there is none of this number; take one of `ps -e` (a thread's number is none)"
     )]
     NoProcess(u32),
-    /// Somebody else's.
+    /// The process is another user's.
     #[error("process {pid} belongs to user {owner}: only that user and root may set it")]
     Foreign {
         /// The process.
@@ -28,8 +28,8 @@ pub enum IasError {
     },
     /// It has no memory of its own.
     #[error(
-        "process {0} is a kernel thread: it has no address space that siblings could share; take the process \
-         of a program"
+        "process {0} is a kernel thread: it has no address space that siblings could share; take the \
+         process of a program"
     )]
     KernelThread(u32),
     /// No value of an argument.
@@ -88,14 +88,23 @@ pub enum IasError {
         /// Which.
         online: CpuSet,
     },
-    /// A group that nobody leads.
-    #[error("role {role}: group {group} has slaves but no master; give one of its CPUs role {master}", role = 2 * .group + 1, master = 2 * .group)]
+    /// A group without a master.
+    #[error(
+        "role {role}: group {group} has slaves but no master; give one of its CPUs role {master}",
+        role = 2 * .group + 1,
+        master = 2 * .group
+    )]
     NoMaster {
         /// The group.
         group: u16,
     },
-    /// A group that two CPUs lead.
-    #[error("role {role}: group {group} has two masters, CPUs {first} and {second}; give all but one role {slave}", role = 2 * .group, slave = 2 * .group + 1)]
+    /// A group with two masters.
+    #[error(
+        "role {role}: group {group} has two masters, CPUs {first} and {second}; give all but one role \
+         {slave}",
+        role = 2 * .group,
+        slave = 2 * .group + 1
+    )]
     TwoMasters {
         /// The group.
         group: u16,
@@ -152,7 +161,8 @@ mod tests {
             ),
             (
                 IasError::NoProcess(7),
-                "process 7: there is none of this number; take one of `ps -e` (a thread's number is none)",
+                "process 7: there is none of this number; take one of `ps -e` (a thread's number is \
+                 none)",
                 Errno::ESRCH,
             ),
             (
@@ -162,8 +172,8 @@ mod tests {
             ),
             (
                 IasError::KernelThread(2),
-                "process 2 is a kernel thread: it has no address space that siblings could share; take the \
-                 process of a program",
+                "process 2 is a kernel thread: it has no address space that siblings could share; take \
+                 the process of a program",
                 Errno::EINVAL,
             ),
             (

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::layout::ROW_PLACES;
@@ -23,14 +24,14 @@ pub struct IasOptions {
     pub turn: Turn,
     /// How far a search for siblings goes.
     pub window: Window,
-    /// Which slaves are told at once.
+    /// Which slaves are kicked at once.
     pub kick: Kick,
     /// Multipliers are found by [`super::auto`].
     pub auto: bool,
 }
 
 /// How siblings go first. The numbers are `enum ias_mode` of `policy/order.h`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 #[repr(u32)]
 pub enum Mode {
@@ -67,7 +68,7 @@ impl FromStr for Mode {
 from_text!(Mode);
 
 /// For how long at most an address space has its turn on a CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 pub struct Turn {
     us: u64,
@@ -117,7 +118,7 @@ from_text!(Turn);
 /// How far siblings are known: so many that wait for a CPU are kept in order for each address space
 /// (more precisely, for those that share a row of the index), and of another CPU's queue so many tasks
 /// are looked at by a CPU that fetches one from there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "u64")]
 pub struct Window {
     tasks: u64,
@@ -171,7 +172,7 @@ impl FromStr for Window {
 
 /// Which slaves are told at once that their master aggregates another address space. The numbers are
 /// `enum sibling_kick` of `bpf/keel/intf.h`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 #[repr(u64)]
 pub enum Kick {

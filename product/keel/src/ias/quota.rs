@@ -3,20 +3,21 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::IasError;
 use crate::layout::MAX_SPACES;
 
-/// Address spaces of one user.
+/// The most address spaces of one user.
 pub const MAX_PER_USER: usize = 64;
-/// Those of all users but root.
+/// The most address spaces of all users but root together.
 const MAX_OF_USERS: usize = MAX_SPACES * 3 / 4;
 /// Users with refusals that are counted.
 const MAX_COUNTED: usize = 1024;
 
 /// What a user has, and how often it was refused more.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UserSpaces {
     /// The user.
     pub user: u32,

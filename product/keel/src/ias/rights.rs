@@ -5,7 +5,7 @@
 pub const USER_BONUS_NS: u64 = 100_000_000;
 /// An ordinary user's largest multiple of the last run.
 pub const USER_TIMES: u64 = 25;
-/// For so long, siblings of an ordinary user's program let all other tasks of a CPU wait together.
+/// How long siblings of an ordinary user's program let all other tasks of a CPU wait together, at most.
 pub const USER_TURN_NS: u64 = 1_000_000_000;
 
 /// On behalf of which user an address space is set.

@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 
 use evenkeel_control::Program;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::aggregation::Aggregation;
 use super::bonus::Bonus;
 
 /// How the processes of a program aggregate.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Preference {
     /// How far their threads may run ahead.
@@ -28,7 +29,7 @@ impl Preference {
 }
 
 /// Table `[ias]` of a configuration: what holds whenever the keel runs with this order.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct IasSettings {
     /// CPUs that aggregate together, as [`crate::grouped`] takes them; none: those of a cache.

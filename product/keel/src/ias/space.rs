@@ -58,8 +58,8 @@ impl Spaces {
         Ok(Self { object })
     }
 
-    /// Whose space the process of this number has: that of a thread that is left, if the first one has
-    /// ended.
+    /// The address space of the process with this number. If its first thread has ended, another thread
+    /// of it is asked.
     ///
     /// # Errors
     /// The kernel refused.
@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// Nothing where the kernel lets nobody load BPF programs, and says so.
+    /// None where the kernel lets no process load BPF programs; then the test says so.
     fn spaces() -> Option<Spaces> {
         let spaces = Spaces::load();
         if let Err(why) = &spaces {

@@ -1,7 +1,7 @@
-//! What can be seen of a real machine's address spaces, for [`super::auto`]: the run time of each thread
-//! and how often it has gone to sleep, and how often the process has read and written (those system calls;
-//! what is received and sent is not counted by kernels), from /proc. Only processes of several threads that use a part of a
-//! CPU are looked at thread by thread.
+//! What can be seen of a real machine's address spaces, for [`super::auto`], from /proc: the run time of
+//! each thread and how often it has gone to sleep, and how often the process has read and written.
+//! (These are system calls; kernels do not count what is received and sent.) Only processes of several
+//! threads that use a part of a CPU are looked at thread by thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ impl Watch {
         found.map(|(pid, tuning)| (*pid, *tuning)).collect()
     }
 
-    /// Looks at all processes but those of which somebody has said what they are to have.
+    /// Looks at all processes but those that a request has set (`taken`).
     pub fn look(&mut self, taken: &BTreeSet<Known>) -> Vec<Tuning> {
         let window = self.at.elapsed();
         self.at = Instant::now();

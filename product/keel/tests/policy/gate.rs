@@ -352,6 +352,17 @@ fn the_time_above_the_limit_begins_and_ends() {
     assert!(ends(MID, u64::MAX / 1_000_000));
 }
 
+/// Compaction: as many CPUs as the work keeps busy for half of the time, and one more; all of them above
+/// the cold zone.
+#[test]
+fn few_cpus_are_enough_for_little_work_and_all_for_more() {
+    let enough = |percent| enough_cpus(pct(percent), 16);
+    // 1.6 CPUs' worth of work need 3.2 CPUs at half, that is 4, and one more.
+    assert_eq!([0, 10, 30].map(enough), [2, 5, 11]);
+    assert_eq!([31, 50, 100].map(enough), [16; 3]);
+    assert_eq!([1, 2, 3].map(|online| enough_cpus(0, online)), [1, 2, 2]);
+}
+
 pub fn any_zone() -> impl Strategy<Value = ZoneKnobs> {
     (any::<[u32; 4]>(), 0..=4_u32, any::<[u32; 2]>(), any::<[u64; 2]>()).prop_map(
         |(flags, level, scores, times)| ZoneKnobs {

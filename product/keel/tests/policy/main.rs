@@ -7,6 +7,7 @@ mod bounds;
 mod capability;
 mod gate;
 mod ias;
+mod literal;
 mod native;
 mod order;
 mod parts;

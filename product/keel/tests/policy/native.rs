@@ -1,7 +1,9 @@
 //! The policies as Rust sees them: `policy/*.h` through `native/policy.c`, with the same structs.
 
+mod balance;
 mod gate;
 
+pub use balance::*;
 pub use gate::*;
 
 /// `struct cpu_view`.
@@ -41,7 +43,8 @@ pub struct GroupView {
 pub struct BalanceParams {
     /// 0: count, 1: capability.
     pub kind: u32,
-    /// home 1, cost 2, plain 4, bare 8, active 16, turns 32, similar 64.
+    /// home 1, cost 2, plain 4, bare 8, active 16, turns 32, similar 64; the laboratory's rules of
+    /// `policy/balance_paper.h` from 1 << 16 on.
     pub parts: u32,
     pub faster: u32,
     pub tasks: u32,
@@ -256,6 +259,7 @@ mod raw {
         pub safe fn test_order_is_protected(slice_ns: u64, ran_ns: u64) -> u32;
         pub safe fn test_gate_judge_task(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32;
         pub safe fn test_gate_judge_cpu(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32;
+        pub safe fn test_gate_enough_cpus(mean_utilisation: u32, online: u32) -> u32;
         pub safe fn test_gate_max_wait(zone: &ZoneKnobs, burst_ns: u64) -> u64;
         pub safe fn test_gate_should_stay(zone: &ZoneKnobs, stay: &GateStay) -> u32;
         pub safe fn test_gate_update_burst(mean_ns: u64, ns: u64) -> u64;
@@ -292,7 +296,24 @@ mod raw {
             shared: u32,
         ) -> u64;
         pub safe fn test_balance_may_take(quota: u64, weight: u64, taken: u32) -> u32;
-        pub safe fn test_balance_reduce_quota(quota: u64, weight: u64, idle: u32) -> u64;
+        pub safe fn test_balance_reduce_quota(
+            params: &BalanceParams,
+            quota: u64,
+            weight: u64,
+            idle: u32,
+        ) -> u64;
+        pub safe fn test_balance_is_busier(a: &GroupView, b: &GroupView) -> u32;
+        pub safe fn test_balance_takes_all(
+            params: &BalanceParams,
+            fast: u32,
+            src_capability: u32,
+            own_capability: u32,
+        ) -> u32;
+        pub safe fn test_balance_is_better_leader(
+            params: &BalanceParams,
+            best: &CpuView,
+            candidate: &CpuView,
+        ) -> u32;
         pub safe fn test_balance_update_bound_share(
             value: u32,
             known_ns: u64,
@@ -487,85 +508,6 @@ pub fn preempts_kept(waking: u64, running: u64) -> bool {
 
 pub fn protects(slice_ns: u64, ran_ns: u64) -> bool {
     raw::test_order_is_protected(slice_ns, ran_ns) != 0
-}
-
-impl BalanceParams {
-    pub fn place(&self, best: &CpuView, candidate: &CpuView) -> bool {
-        raw::test_balance_is_better_for_new(self, best, candidate) != 0
-    }
-
-    pub fn active(&self, best: &CpuView, candidate: &CpuView) -> bool {
-        raw::test_balance_is_better_for_running(self, best, candidate) != 0
-    }
-
-    pub fn change(&self, a: &CpuView, b: &CpuView) -> bool {
-        raw::test_balance_should_take_turns(self, a, b) != 0
-    }
-
-    /// `[ours, theirs]` are how many each program has on faster CPUs.
-    pub fn gather(
-        &self,
-        own: &CpuView,
-        fast: &CpuView,
-        [ours, theirs]: [u32; 2],
-        first: bool,
-    ) -> bool {
-        raw::test_balance_should_gather(self, own, fast, ours, theirs, u32::from(first)) != 0
-    }
-
-    pub fn pays(&self, src: &CpuView, dst: &CpuView, weight: u64) -> bool {
-        raw::test_balance_should_pull(self, src, dst, weight) != 0
-    }
-
-    /// The kind of balancing by which tasks are placed.
-    pub fn placing(&self) -> u32 {
-        raw::test_balance_placing_params(self)
-    }
-
-    pub fn sum(&self, cpus: &[CpuView]) -> GroupView {
-        let mut group = GroupView::default();
-        // SAFETY: the function writes one struct, and reads as many as there are.
-        unsafe { raw::test_balance_sum(self, &raw mut group, cpus.as_ptr(), cpus.len() as u32) };
-        group
-    }
-
-    pub fn heavier(&self, a: &GroupView, b: &GroupView) -> bool {
-        raw::test_balance_is_heavier(self, a, b) != 0
-    }
-
-    pub fn quota(&self, busiest: &GroupView, own: &CpuView, shared: bool) -> u64 {
-        raw::test_balance_pull_quota(self, busiest, own, u32::from(shared))
-    }
-
-    pub fn task_score(&self, task: &TaskView, src_capability: u32, dst_capability: u32) -> u32 {
-        raw::test_balance_score_task(self, task, src_capability, dst_capability)
-    }
-
-    pub fn abstains(&self) -> bool {
-        raw::test_balance_should_abstain(self) != 0
-    }
-
-    pub fn home(&self, best: &CpuView, candidate: &CpuView) -> bool {
-        raw::test_balance_is_better_for_waking(self, best, candidate) != 0
-    }
-}
-
-/// The share of running, in the unit of [`decayed_share`].
-pub fn bound_share(value: u32, known_ns: u64, ns: u64, ran: bool) -> u32 {
-    raw::test_balance_update_bound_share(value, known_ns, ns, u32::from(ran))
-}
-
-pub fn bound(share: u32, bound: bool) -> bool {
-    raw::test_balance_is_cpu_bound(share, u32::from(bound)) != 0
-}
-
-pub fn fits(quota: u64, weight: u64, taken: bool) -> bool {
-    raw::test_balance_may_take(quota, weight, u32::from(taken)) != 0
-}
-
-/// What is left of a quota after a task of this weight.
-pub fn left(quota: u64, weight: u64, idle: bool) -> u64 {
-    raw::test_balance_reduce_quota(quota, weight, u32::from(idle))
 }
 
 pub fn decayed_share(value: u32, ns: u64, busy: bool) -> u32 {

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A space whose pace with each multiplier is known, looked at so often.
+/// A space with a known pace for each multiplier, looked at so often.
 struct World {
     auto: Auto,
     set: u64,
@@ -85,8 +85,8 @@ fn it_backs_off_to_none_when_aggregation_begins_to_harm() {
     world.pass(600, 0.02, rising(16));
     assert_eq!(world.held(), 16);
     world.changes.clear();
-    // A trial that is under way, three windows to notice, and the most pairs again; each window is one look,
-    // and one to settle.
+    // A trial that is under way, three windows to notice, and the most pairs again; each window is one
+    // look, and one to settle.
     let looks = (FALLEN + 4 * *PAIRS.end() as u32 + 1) * 2;
     world.pass(looks, 0.02, |multiplier| 8.0 - 0.1 * multiplier as f64);
     assert_eq!(world.held(), 0, "{:?}", world.decisions());
@@ -123,7 +123,7 @@ fn who_shows_nothing_is_left_alone() {
         let mut world = World::new(1);
         (0..1_000).for_each(|_| world.see(seen));
         assert_eq!(world.changes, [], "{seen:?}");
-        // Who had a bonus before loses it.
+        // A space that had a bonus before loses it.
         world.pass(600, 0.02, rising(16));
         assert_eq!(world.held(), 16);
         // A window lasts 80 looks at most.

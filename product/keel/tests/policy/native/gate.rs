@@ -57,6 +57,10 @@ pub fn opening(kind: u32, zone: &ZoneKnobs, view: &GateView) -> u32 {
     raw::test_gate_judge_cpu(kind, zone, view)
 }
 
+pub fn enough_cpus(mean_utilisation: u32, online: u32) -> u32 {
+    raw::test_gate_enough_cpus(mean_utilisation, online)
+}
+
 pub fn max_wait_ns(zone: &ZoneKnobs, burst_ns: u64) -> u64 {
     raw::test_gate_max_wait(zone, burst_ns)
 }

@@ -5,8 +5,8 @@
  * only at their next pick. An idle slave comes to pull a waiting sibling, as idle CPUs pull. A busy
  * slave picks again if the pick would be a sibling.
  */
-#ifndef EVENKEEL_KEEL_KICK_SLAVES_H
-#define EVENKEEL_KEEL_KICK_SLAVES_H
+#ifndef EVENKEEL_KEEL_TURN_H
+#define EVENKEEL_KEEL_TURN_H
 
 /* Whether `cpu` is a slave of this master. */
 static __always_inline bool is_slave_of(u32 cpu, u32 master)
