@@ -80,6 +80,7 @@ mod tests {
             core: 0,
             node: 0,
             speed,
+            energy_rank: None,
             noise_ns,
             rt_ns,
             idle_ns: 0,

@@ -8,16 +8,20 @@
 //!    the task gets clearly more. CPUs get unequal numbers of tasks when that equalises ECPT (3:1,
 //!    not only 2:2).
 //! 2. *Lag* (`lag/exchange.rs`): a task that is behind changes places with one that is ahead on a
-//!    faster CPU, when the lag is worth the two moves.
+//!    faster CPU, when the lag is worth the two moves, and more than samples may err by
+//!    (`lag/doubt.rs`).
 //! 3. *Criticality* (`lag/critical.rs`): in phases that are too short for step 2, the task that the
 //!    others wait for gets a faster CPU, once.
-//!
-//! All look within a NUMA node first: on another one than its own a task keeps less of its pace, so
-//! what is to be had there must be so much more.
 //!
 //! 4. *Interval*: the faster the lag grows, and the nearer the end of a phase (`lag/phases.rs`), the
 //!    sooner the next look; at rest one second. Where no lag grows, since tasks wait for each other all
 //!    the time, looks become rare.
+//!
+//! Where less energy is preferred (`lag/efficient.rs`) and a program needs only some of the CPUs, it is
+//! kept on those that need the least, and only step 2 moves tasks among them.
+//!
+//! Steps 1 and 2 look within a NUMA node first. On another node a task keeps less of its pace, so a move
+//! there must gain so much more.
 //!
 //! Work is what a task received less what it spent on spinning, where spinning can be told from work
 //! (`Seen`). A lag is made up for only within a phase (`lag/memory.rs`): when tasks have waited and go
@@ -28,20 +32,27 @@
 //! capability is worth, and all of them are kept there (`Plan::pins`), also in the shortest phases. It
 //! is only made where waiting is seen, since whether it gains must be measured.
 
+mod active;
+mod barrier;
 mod critical;
+mod doubt;
+mod efficient;
 mod exchange;
 mod loads;
 mod memory;
 mod parameters;
 mod phases;
 mod room;
+mod sleeps;
 mod slots;
 
+use memory::Steadiness;
 pub(crate) use memory::{ACTIVE_SHARE, LagState, SMT_LOSS_PPM};
-pub use parameters::LagParameters;
+pub use parameters::{LagParameters, Preference};
 
 use crate::plan::{Move, Plan, Reason};
 use crate::snapshot::Snapshot;
+use efficient::Gathering;
 use slots::Deal;
 pub(crate) use slots::above;
 
@@ -51,7 +62,7 @@ const LAG_PER_INTERVAL_NS: u64 = 25_000_000;
 /// Intervals in which an asymmetry must be seen before it is acted upon: small ones are often bursts
 /// that are over at the next look.
 pub(crate) const CONFIRMATIONS: u32 = 3;
-/// For one that is this many times the tolerance, one less will do.
+/// An asymmetry of this many times the tolerance needs one interval less.
 pub(crate) const LARGE_FACTOR: u64 = 3;
 /// An asymmetry once acted upon counts as gone when it is below this share (in percent) of the
 /// tolerance, or one at its edge would be found, confirmed and forgotten for ever.
@@ -79,6 +90,9 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
     let is_pulled = is_long && state.slept_lately();
     let may_split = (state.sees_waiting() && !is_pulled).then_some(tolerance_ppm);
     let mut deal = Deal::new(state.cpus(), active, may_split);
+    if let Some(gathering) = efficient::gather(&mut deal, &parameters) {
+        return gathered(state, &deal, gathering, tolerance_ppm);
+    }
     let (worst_ppm, best_ppm) = deal.worst_and_best_ppm();
     let spread_ppm = best_ppm.saturating_sub(worst_ppm);
     // Whether a split is due depends on the CPUs alone, or the split that is held would undo itself.
@@ -105,6 +119,7 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
     let is_even = !above(best_cpu_ppm, worst_cpu_ppm, tolerance_ppm);
     let is_level = is_even || state.nothing_waits();
     if let Some(reason) = rest {
+        state.forget_steadiness();
         state.interval_ns = calmer(state);
         if is_level {
             state.asymmetric_rounds = 0;
@@ -156,14 +171,16 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
                 next_ns: state.interval_ns,
             };
             exchange.change_places(&deal, &mut moves, &mut reasons);
-            state.is_steady =
-                state.are_leads_steady(spread_ppm, !moves.is_empty()).unwrap_or(state.is_steady);
+            state.judge_leads(spread_ppm, !moves.is_empty());
             let lag_ns = state.most_lag_ns();
-            if state.is_steady {
-                state.interval_ns = calm_ns;
+            let is_steady = matches!(state.steadiness, Steadiness::Seen { .. });
+            match state.steadiness {
+                Steadiness::None => {}
+                Steadiness::InDoubt => state.interval_ns = parameters.min_interval_ns,
+                Steadiness::Seen { .. } => state.interval_ns = calm_ns,
             }
             if moves.is_empty() && reasons.is_empty() && !deal.is_split {
-                reasons.push(if state.is_steady {
+                reasons.push(if is_steady {
                     Reason::Steady { lag_ns }
                 } else {
                     Reason::Level { lag_ns }
@@ -183,6 +200,35 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
         state.forget_loads();
     }
     Plan { moves, pins, reasons, interval_ns: state.interval_ns, spread_ppm }
+}
+
+/// The plan for tasks that are kept on the CPUs that need the least energy.
+fn gathered(
+    state: &mut LagState,
+    deal: &Deal<'_>,
+    gathering: Gathering,
+    tolerance_ppm: u64,
+) -> Plan {
+    let Gathering { mut moves, kept } = gathering;
+    let parameters = state.parameters;
+    let used = deal.slots.iter().filter(|slot| slot.count > 0);
+    let rates: Vec<u64> = used.map(|slot| slot.current_ppm()).collect();
+    let worst_ppm = rates.iter().min().copied().unwrap_or(0);
+    let best_ppm = rates.iter().max().copied().unwrap_or(0);
+    let spread_ppm = best_ppm.saturating_sub(worst_ppm);
+    let is_spread = above(best_ppm, worst_ppm, tolerance_ppm);
+    let mut reasons = Vec::new();
+    state.interval_ns = if moves.is_empty() { calmer(state) } else { parameters.min_interval_ns };
+    if moves.is_empty() && is_spread && deal.phase_ns().is_none() {
+        state.interval_ns = as_urgent_as(spread_ppm, &parameters);
+        let next_ns = state.interval_ns;
+        let exchange = exchange::Terms { parameters: &parameters, tolerance_ppm, next_ns };
+        exchange.change_places(deal, &mut moves, &mut reasons);
+    }
+    reasons.push(Reason::Gathered { cpus: kept.len() as u32, spread_ppm });
+    let mut pins = deal.pins(&moves);
+    pins.retain(|pin| kept.contains(&pin.task));
+    Plan { pins, moves, reasons, interval_ns: state.interval_ns, spread_ppm }
 }
 
 fn nothing(reason: Reason, interval_ns: u64, spread_ppm: u64) -> Plan {

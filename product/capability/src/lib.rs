@@ -21,9 +21,9 @@ mod snapshot;
 mod weights;
 
 pub use figures::{average_per_mille, ecpt};
-pub use lag::LagParameters;
+pub use lag::{LagParameters, Preference};
 pub use paper::{PaperParameters, Selection};
 pub use plan::{Move, Pin, Plan, Reason};
 pub use policy::{Policy, State, plan};
-pub use snapshot::{Barriers, CpuView, Invalid, Seen, Snapshot, TaskId, TaskView};
+pub use snapshot::{Barriers, CpuView, Invalid, ONE_SLEEP_NS, Seen, Snapshot, TaskId, TaskView};
 pub use weights::{Places, WHOLE_WEIGHT, Weighing};

@@ -8,12 +8,15 @@
 //!   given order.
 //! - A CPU was "recently" part of a migration if that was after the deciding balancer's own last turn.
 //! - Where the local CPU has no task, the swap becomes a one-sided pull.
+//! - `chcb` (section 3.3) places each task at its fork. Here a task is placed in the first plan that
+//!   sees it want a CPU, and takes part in the eight steps from the next plan on.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::figures::{ecpt, part};
 use crate::plan::{Move, Plan, Reason};
-use crate::snapshot::{CpuView, Snapshot, TaskView};
+use crate::snapshot::{CpuView, Snapshot, TaskId, TaskView};
 
 /// Which task of a CPU migrates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,13 +45,19 @@ pub struct PaperParameters {
     pub interval_ns: u64,
     /// The task selection policy.
     pub selection: Selection,
+    /// New tasks are placed on the CPUs in the order of ECPT, as `chcb` does (section 3.3); otherwise
+    /// they stay where the kernel started them until one of the eight steps moves them.
+    pub placed_at_start: bool,
 }
 
 impl Default for PaperParameters {
     fn default() -> Self {
-        Self { interval_ns: 1_000_000_000, selection: Selection::Fifo }
+        Self { interval_ns: 1_000_000_000, selection: Selection::Fifo, placed_at_start: false }
     }
 }
+
+/// What the first tasks of a program are placed by: ECPT over so long.
+const START_NS: u64 = 100_000_000;
 
 #[derive(Debug, Clone)]
 pub(crate) struct PaperState {
@@ -57,15 +66,18 @@ pub(crate) struct PaperState {
     turn: u64,
     /// Turn of each CPU's last migration.
     migrated: BTreeMap<u32, u64>,
+    /// The tasks that are placed, or need not be any more.
+    placed: BTreeSet<TaskId>,
 }
 
 impl PaperState {
     pub(crate) fn new(parameters: PaperParameters) -> Self {
-        Self { parameters, turn: 0, migrated: BTreeMap::new() }
+        Self { parameters, turn: 0, migrated: BTreeMap::new(), placed: BTreeSet::new() }
     }
 
-    pub(crate) fn interval_ns(&self) -> u64 {
-        self.parameters.interval_ns
+    pub(crate) fn first_interval_ns(&self) -> u64 {
+        let PaperParameters { interval_ns, placed_at_start, .. } = self.parameters;
+        if placed_at_start { interval_ns.min(START_NS) } else { interval_ns }
     }
 }
 
@@ -91,6 +103,11 @@ impl Queue<'_> {
         self.tasks.is_empty() && self.arrived == 0
     }
 
+    /// The CPUs with the smallest values get new tasks first.
+    fn order(&self) -> (u64, Reverse<u64>, u32) {
+        (self.tasks.len() as u64 + self.arrived, Reverse(self.ecpt()), self.view.cpu)
+    }
+
     fn select(&self, to: u32) -> Option<usize> {
         self.tasks.iter().position(|task| task.may_go_to(to))
     }
@@ -98,6 +115,11 @@ impl Queue<'_> {
 
 pub(crate) fn plan(snapshot: &Snapshot, state: &mut PaperState) -> Plan {
     let mut queues = queues(snapshot, state);
+    let mut moves = if state.parameters.placed_at_start {
+        place_new_tasks(&mut queues, snapshot, &mut state.placed)
+    } else {
+        Vec::new()
+    };
     let turns = queues.len() as u64;
     // Steps 1 and 2.
     let mut vector: Vec<u64> = queues.iter().map(Queue::ecpt).collect();
@@ -106,7 +128,6 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut PaperState) -> Plan {
     let spread_ppm = part(most - least, 1_000_000, snapshot.interval_ns);
 
     let mut sum: u128 = vector.iter().map(|ecpt| u128::from(*ecpt)).sum();
-    let mut moves = Vec::new();
     for local in 0..queues.len() {
         state.turn += 1;
         // Step 3, without a division: own > mean.
@@ -166,6 +187,72 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut PaperState) -> Plan {
     };
     let interval_ns = state.parameters.interval_ns;
     Plan { moves, pins: Vec::new(), reasons, interval_ns, spread_ppm }
+}
+
+/// Places the tasks that want a CPU and were never placed. Each goes to the CPU that has the fewest
+/// tasks; where several CPUs have as few, to the one with the largest ECPT. So CPUs get tasks in the
+/// order of ECPT, round after round. Tasks are alike, so a CPU is first given those that are there
+/// already.
+fn place_new_tasks(
+    queues: &mut [Queue<'_>],
+    snapshot: &Snapshot,
+    placed: &mut BTreeSet<TaskId>,
+) -> Vec<Move> {
+    let there: BTreeSet<TaskId> = snapshot.tasks.iter().map(|task| task.id).collect();
+    placed.retain(|task| there.contains(task));
+    let mut new: Vec<&TaskView> = Vec::new();
+    for queue in queues.iter_mut() {
+        queue.tasks.retain(|task| {
+            let is_placed = !placed.insert(task.id) || task.fixed;
+            if !is_placed {
+                new.push(task);
+            }
+            is_placed
+        });
+    }
+    // In the order in which they were started, as far as thread ids tell.
+    new.sort_by_key(|task| task.id);
+    let mut wanted = wanted_counts(queues, new.len());
+    let mut moves = Vec::new();
+    new.retain(|task| {
+        let own = queues.iter_mut().zip(&mut wanted).find(|(queue, _)| queue.view.cpu == task.cpu);
+        let Some((own, wanted)) = own.filter(|(_, wanted)| **wanted > 0) else { return true };
+        own.arrived += 1;
+        *wanted -= 1;
+        false
+    });
+    for task in new {
+        let may_be_on =
+            |queue: &Queue<'_>| queue.view.cpu == task.cpu || task.allowed.contains(queue.view.cpu);
+        // A mask may leave none of the CPUs that want a task.
+        let to = (0..queues.len())
+            .filter(|to| may_be_on(&queues[*to]))
+            .min_by_key(|to| (wanted[*to] == 0, queues[*to].order()));
+        let Some(to) = to else { continue };
+        let ecpt_ns = queues[to].ecpt();
+        queues[to].arrived += 1;
+        wanted[to] = wanted[to].saturating_sub(1);
+        let cpu = queues[to].view.cpu;
+        if cpu != task.cpu {
+            let reason = Reason::Placed { ecpt_ns };
+            moves.push(Move { task: task.id, from: task.cpu, to: cpu, reason });
+        }
+    }
+    moves
+}
+
+/// How many of so many new tasks each CPU gets.
+fn wanted_counts(queues: &mut [Queue<'_>], tasks: usize) -> Vec<u64> {
+    let before: Vec<u64> = queues.iter().map(|queue| queue.arrived).collect();
+    for _ in 0..tasks {
+        let next = queues.iter_mut().min_by_key(|queue| queue.order());
+        next.into_iter().for_each(|queue| queue.arrived += 1);
+    }
+    let counts = queues.iter_mut().zip(before).map(|(queue, before)| {
+        let after = std::mem::replace(&mut queue.arrived, before);
+        after - before
+    });
+    counts.collect()
 }
 
 fn queues<'a>(snapshot: &'a Snapshot, state: &PaperState) -> Vec<Queue<'a>> {

@@ -51,6 +51,13 @@ pub enum Reason {
         /// The task's working set, with the `cache` selection.
         working_set_bytes: Option<u64>,
     },
+    /// Paper, `chcb` (section 3.3): a new task is placed in the order of ECPT.
+    Placed {
+        /// ECPT of the CPU before the task came.
+        ecpt_ns: u64,
+    },
+    /// Paper: tasks of all programs are balanced together, and in this interval others were moved.
+    OthersMoved,
     /// Lag: the task is behind its partner and gets the faster CPU.
     Behind {
         /// How far behind its partner, in capability time.
@@ -93,6 +100,20 @@ pub enum Reason {
         from_ppm: u64,
         /// Rate of the CPU that it migrates to.
         to_ppm: u64,
+    },
+    /// Lag, with a preference for less energy: the task's work needs less on another CPU.
+    LessEnergy {
+        /// Rate of the CPU that it leaves.
+        from_ppm: u64,
+        /// Rate of the CPU that it migrates to.
+        to_ppm: u64,
+    },
+    /// The tasks are kept on the CPUs that need the least energy, as these are enough.
+    Gathered {
+        /// How many CPUs.
+        cpus: u32,
+        /// Difference between the best and the worst rate among them.
+        spread_ppm: u64,
     },
     /// No task of the program wants a CPU.
     NoActiveTask,
@@ -178,11 +199,15 @@ impl Reason {
         match self {
             Self::Swap { .. } => "swap",
             Self::Pull { .. } => "pull",
+            Self::Placed { .. } => "placed",
+            Self::OthersMoved => "others-moved",
             Self::Behind { .. } => "behind",
             Self::Ahead { .. } => "ahead",
             Self::MoreRoom { .. } => "more-room",
             Self::Critical { .. } => "critical",
             Self::Slack { .. } => "slack",
+            Self::LessEnergy { .. } => "less-energy",
+            Self::Gathered { .. } => "gathered",
             Self::NoActiveTask => "no-active-task",
             Self::OneCpu => "one-cpu",
             Self::Bound => "bound",
@@ -229,6 +254,12 @@ impl fmt::Display for Reason {
                 ms(remote_ecpt_ns),
                 working_set(working_set_bytes)
             ),
+            Self::Placed { ecpt_ns } => {
+                write!(f, "a new task, in the order of ECPT: {:.1} ms there", ms(ecpt_ns))
+            }
+            Self::OthersMoved => {
+                write!(f, "no task of this program was selected: tasks of other programs were")
+            }
             Self::Behind { lag_ns, from_ppm, to_ppm } => write!(
                 f,
                 "{:.1} ms behind: from a CPU at {:.0} % to one at {:.0} %",
@@ -261,6 +292,18 @@ impl fmt::Display for Reason {
                 pct(work_ppm),
                 pct(from_ppm),
                 pct(to_ppm)
+            ),
+            Self::LessEnergy { from_ppm, to_ppm } => write!(
+                f,
+                "less energy for its work: from a CPU at {:.0} % to one at {:.0} %",
+                pct(from_ppm),
+                pct(to_ppm)
+            ),
+            Self::Gathered { cpus, spread_ppm } => write!(
+                f,
+                "{cpus} CPUs that need less energy are enough: tasks are kept there, within {:.0} % of \
+                 each other",
+                percent_up(spread_ppm)
             ),
             Self::NoActiveTask => write!(f, "no task of the program uses a CPU"),
             Self::OneCpu => write!(f, "the program may use only one CPU"),
@@ -330,6 +373,13 @@ impl fmt::Display for Reason {
                 )
             }
         }
+    }
+}
+
+impl Plan {
+    /// Whether tasks are kept on the CPUs that need the least energy ([`Reason::Gathered`]).
+    pub fn is_gathered(&self) -> bool {
+        self.reasons.iter().any(|why| matches!(why, Reason::Gathered { .. }))
     }
 }
 

@@ -42,7 +42,7 @@ impl State {
     /// Length of the first interval.
     pub fn first_interval_ns(&self) -> u64 {
         match &self.policy {
-            Memory::Paper(state) => state.interval_ns(),
+            Memory::Paper(state) => state.first_interval_ns(),
             Memory::Lag(state) => state.first_interval_ns(),
         }
     }

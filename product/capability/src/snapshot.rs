@@ -1,7 +1,12 @@
 //! What a policy sees of the machine and the program: one value, taken at the end of an interval.
 
 use evenkeel_machine::CpuSet;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// Where a parallel region ends and the next one begins, a task sleeps twice within a moment: sleeps
+/// with less than this in between are one, in nanoseconds. (`bpf/cbinfo/cbinfo.h` has the same.)
+pub const ONE_SLEEP_NS: u64 = 5_000_000;
 
 /// A task. The start time tells it from a later task with the same thread id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -23,6 +28,10 @@ pub struct CpuView {
     pub node: u32,
     /// Relative speed, 1..=1024: the fastest CPU of the machine has 1024 (paper: BogoMIPS).
     pub speed: u32,
+    /// Its place among the CPUs of the machine by the energy that its work needs: 0 needs the least.
+    /// None where that is not known, or all are alike.
+    #[serde(default)]
+    pub energy_rank: Option<u32>,
     /// Time that irq, softirq and steal took in the interval (paper: Noise_Time).
     pub noise_ns: u64,
     /// Time that real-time and deadline tasks took.
@@ -52,14 +61,18 @@ pub struct TaskView {
     /// that is not seen.
     #[serde(default)]
     pub spun_ns: u64,
+    /// Samples of its run time that `spun_ns` rests on; 0 where it rests on none.
+    #[serde(default)]
+    pub samples: u32,
     /// `run_ns` weighted by the speed (n/1024) of the CPUs that it ran on.
     pub received_ns: u64,
     /// Time that irq, softirq and steal took while it was on a CPU.
     pub stolen_ns: u64,
     /// Time runnable, but not running.
     pub wait_ns: u64,
-    /// How often it was switched in.
-    pub switches: u32,
+    /// How often it went to sleep; sleeps with less than [`ONE_SLEEP_NS`] in between are one, where
+    /// that can be told.
+    pub sleeps: u32,
     /// Wants a CPU at this moment.
     pub runnable: bool,
     /// CPUs that its mask and its cpuset allow.
@@ -87,7 +100,7 @@ pub struct Seen {
 }
 
 /// Barriers that a program passed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Barriers {
     /// How many.
     pub count: u32,

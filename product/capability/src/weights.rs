@@ -2,9 +2,8 @@
 //! program there (paper 000, ECPT). That is its capability for as much of the time as the threads there
 //! had the CPU when they wanted it or, where that cannot be told, its capability divided by the number
 //! of tasks. (The kernel does not divide by their number: a task that wakes often for a moment takes
-//! less.) Pure, like the policies.
-//! `evenkeel run --shares` hands the weights to the program, and keeps its threads on their CPUs
-//! meanwhile.
+//! less.) Pure, like the policies. `evenkeel run --shares` hands the weights to the program, and keeps
+//! its threads on their CPUs meanwhile.
 //!
 //! Iterations that go to another thread find their data in another cache, so weights change seldom:
 //! they become unequal once the CPUs differ by more than the tolerance, for as many intervals as `lag`
@@ -325,6 +324,7 @@ mod tests {
             core: cpu,
             node: 0,
             speed: 1024,
+            energy_rank: None,
             noise_ns: INTERVAL_NS * (100 - percent) / 100,
             rt_ns: 0,
             idle_ns: 0,
@@ -338,10 +338,11 @@ mod tests {
             queue: 0,
             run_ns: parts_ns(*cpu).0,
             spun_ns: 0,
+            samples: 0,
             received_ns: parts_ns(*cpu).0,
             stolen_ns: parts_ns(*cpu).1,
             wait_ns: parts_ns(*cpu).2,
-            switches: 1,
+            sleeps: 1,
             runnable: true,
             allowed: CpuSet::first(64),
             fixed: false,

@@ -162,6 +162,31 @@ fn phases_of_many_intervals_are_balanced_each() {
     }
 }
 
+/// Also where the noise begins late, when looks have become rare.
+#[test]
+fn phases_of_100_ms_to_a_second_gain_most_of_what_is_possible() {
+    let machine = cores(&[100, 60]);
+    for (work_ms, least) in
+        [(110, 1.2), (128, 1.2), (150, 1.2), (200, 1.25), (300, 1.25), (500, 1.3), (1_000, 1.3)]
+    {
+        for (is_seen, begins_ms) in [(false, 0), (true, 0), (true, 5_000)] {
+            let phases = ((15_000 + begins_ms) / work_ms) as u32;
+            let program = Program { work_ns: work_ms * MS, phases, is_seen, ..Program::default() };
+            let noise = |now_ns: u64, cores: &mut [Core]| {
+                cores[1].left_ppm = if now_ns < begins_ms * MS { 1_000_000 } else { 600_000 };
+            };
+            let alone = run(&machine, &program, None, noise);
+            let outcome = run(&machine, &program, Some(lag()), noise);
+            let before_ns = begins_ms * MS;
+            let gain =
+                (alone.elapsed_ns - before_ns) as f64 / (outcome.elapsed_ns - before_ns) as f64;
+            // The next look after the noise has begun comes up to a second later.
+            let least = if begins_ms > 0 { least - 0.05 } else { least };
+            assert!(gain >= least, "{gain:.3}, noise from {begins_ms} ms: {program:?}");
+        }
+    }
+}
+
 #[test]
 fn an_interval_ends_shortly_before_the_end_of_a_phase_of_known_length() {
     // 25 ms of lag at 20 %: otherwise every 125 ms.

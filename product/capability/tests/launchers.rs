@@ -7,13 +7,13 @@ mod common;
 
 use common::{INTERVAL_NS, MS, cpu, decide, moves, snapshot, task};
 use evenkeel_capability::{
-    LagParameters, PaperParameters, Plan, Policy, Selection, Snapshot, State, TaskView,
+    LagParameters, PaperParameters, Plan, Policy, Snapshot, State, TaskView,
 };
 
 /// A task that woke up for a moment now and then.
 fn helper(tid: u32, cpu: u32) -> TaskView {
     let run_ns = INTERVAL_NS / 50;
-    TaskView { run_ns, received_ns: run_ns, switches: 40, runnable: false, ..task(tid, cpu) }
+    TaskView { run_ns, received_ns: run_ns, sleeps: 40, runnable: false, ..task(tid, cpu) }
 }
 
 /// The same task with others on its CPU: each got an equal part of the interval.
@@ -23,7 +23,7 @@ fn sharing(task: TaskView, tasks: u64) -> TaskView {
 }
 
 fn both_policies() -> [Policy; 2] {
-    let paper = PaperParameters { interval_ns: 100 * MS, selection: Selection::Fifo };
+    let paper = PaperParameters { interval_ns: 100 * MS, ..PaperParameters::default() };
     [Policy::Lag(LagParameters::default()), Policy::Paper(paper)]
 }
 

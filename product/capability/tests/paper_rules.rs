@@ -6,12 +6,16 @@ mod common;
 
 use common::{INTERVAL_NS, MS, allowed, cpu, decide, fixed, moves, noisy, snapshot, task};
 use evenkeel_capability::{
-    CpuView, Invalid, PaperParameters, Policy, Reason, Selection, Snapshot, State, TaskView, ecpt,
-    plan,
+    CpuView, Invalid, Move, PaperParameters, Policy, Reason, Selection, Snapshot, State, TaskView,
+    ecpt, plan,
 };
 
+fn parameters() -> PaperParameters {
+    PaperParameters { interval_ns: INTERVAL_NS, ..PaperParameters::default() }
+}
+
 fn state(selection: Selection) -> State {
-    State::new(Policy::Paper(PaperParameters { interval_ns: INTERVAL_NS, selection }))
+    State::new(Policy::Paper(PaperParameters { selection, ..parameters() }))
 }
 
 fn fifo() -> State {
@@ -218,6 +222,52 @@ fn a_hog_of_another_program_is_visible() {
     let plan = decide(&view, &mut fifo());
     assert_eq!(moves(&plan), [(1, 0, 1), (2, 1, 0)]);
     assert_eq!(plan.spread_ppm, 500_000);
+}
+
+/// The moves of a start, and those of the same tasks in the next interval.
+fn start(cpus: &[CpuView], tasks: Vec<TaskView>) -> [Vec<(u32, u32, u32)>; 2] {
+    let policy = Policy::Paper(PaperParameters { placed_at_start: true, ..parameters() });
+    let mut view = snapshot(cpus.to_vec(), tasks);
+    let plans = common::rounds(&mut view, policy, 2);
+    let is_placed = |made: &Move| matches!(made.reason, Reason::Placed { .. });
+    assert!(plans[0].moves.iter().all(is_placed), "{plans:?}");
+    assert!(!plans[1].moves.iter().any(is_placed), "{plans:?}");
+    [moves(&plans[0]), moves(&plans[1])]
+}
+
+#[test]
+fn chcb_places_new_tasks_in_the_order_of_ecpt() {
+    let cpus = [noisy(0, 50), noisy(1, 90), cpu(2), noisy(3, 70)];
+    // The kernel started all on CPU 0. Two go to CPUs 2 and 1, and of four one stays.
+    let pile = |count: u32| (0..count).map(|number| task(number + 1, 0)).collect::<Vec<_>>();
+    assert_eq!(start(&cpus, pile(2))[0], [(1, 0, 2), (2, 0, 1)]);
+    assert_eq!(start(&cpus, pile(4))[0], [(2, 0, 2), (3, 0, 1), (4, 0, 3)]);
+    // The fifth begins the order anew.
+    assert_eq!(start(&cpus, pile(5))[0], [(2, 0, 2), (3, 0, 1), (4, 0, 3), (5, 0, 2)]);
+    // With other programs' tasks, ECPT is what counts, not EC.
+    let mut hogged = cpus.to_vec();
+    hogged[2].foreign_milli = 2000;
+    assert_eq!(start(&hogged, pile(2))[0], [(1, 0, 1), (2, 0, 3)]);
+    // Masks are respected, and tasks that may not be moved or that sleep are left where they are.
+    let asleep = TaskView { runnable: false, ..task(9, 1) };
+    let tasks = vec![fixed(task(1, 2)), allowed(task(2, 0), &[0, 3]), task(3, 0), asleep];
+    assert_eq!(start(&cpus, tasks)[0], [(2, 0, 3), (3, 0, 1)]);
+}
+
+#[test]
+fn a_task_is_placed_once_and_then_takes_part_in_the_eight_steps() {
+    let [placed, next] = start(&[cpu(0), noisy(1, 60)], vec![task(1, 0), task(2, 0)]);
+    assert_eq!(placed, [(2, 0, 1)]);
+    assert_eq!(next, [(2, 1, 0), (1, 0, 1)]);
+    // Tasks that come later are placed, too; tasks that slept are placed when they wake.
+    let policy = Policy::Paper(PaperParameters { placed_at_start: true, ..parameters() });
+    let mut state = State::new(policy);
+    assert_eq!(state.first_interval_ns(), INTERVAL_NS.min(100 * MS));
+    let asleep = TaskView { runnable: false, ..task(2, 0) };
+    let first = snapshot(vec![cpu(0), cpu(1)], vec![task(1, 0), asleep]);
+    assert_eq!(moves(&decide(&first, &mut state)), []);
+    let then = snapshot(vec![cpu(0), cpu(1)], vec![task(1, 0), task(2, 0)]);
+    assert_eq!(moves(&decide(&then, &mut state)), [(2, 0, 1)]);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::{INTERVAL_NS, MS, apply, cpu, decide, moves, task};
 use evenkeel_capability::{
-    Barriers, CpuView, LagParameters, PaperParameters, Plan, Policy, Reason, Seen, Selection,
-    Snapshot, State, TaskId, TaskView, plan,
+    Barriers, CpuView, LagParameters, PaperParameters, Plan, Policy, Preference, Reason, Seen,
+    Selection, Snapshot, State, TaskId, TaskView, plan,
 };
 use evenkeel_machine::CpuSet;
 use proptest::prelude::*;
@@ -22,8 +22,16 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         Just(Policy::Lag(LagParameters::default())),
         Just(Policy::Lag(LagParameters::default().for_ticks())),
         (1u64..3_000).prop_map(|ms| Policy::Lag(LagParameters::fixed(ms * MS))),
+        Just(Policy::Lag(LagParameters {
+            prefer: Preference::Efficient,
+            ..LagParameters::default()
+        })),
         Just(Policy::Paper(PaperParameters::default())),
-        Just(Policy::Paper(PaperParameters { interval_ns: 100 * MS, selection: Selection::Cache })),
+        Just(Policy::Paper(PaperParameters {
+            interval_ns: 100 * MS,
+            selection: Selection::Cache,
+            placed_at_start: true,
+        })),
     ]
 }
 
@@ -31,16 +39,20 @@ fn any_cpu(number: u32) -> impl Strategy<Value = CpuView> {
     let taken = (0..INTERVAL_NS * 11 / 10, 0..INTERVAL_NS / 2);
     // A core of its own, or shared by two.
     let core = prop_oneof![Just(number), Just(number / 2)];
-    (core, 0u32..3, 1u32..=1024, taken, 0u32..4000, 0u32..1500).prop_map(
-        move |(core, node, speed, (noise_ns, rt_ns), foreign_milli, rt_milli)| CpuView {
-            core,
-            node,
-            speed,
-            noise_ns,
-            rt_ns,
-            foreign_milli,
-            rt_milli,
-            ..cpu(number)
+    let speed = (1u32..=1024, prop::option::weighted(0.95, 0u32..3));
+    (core, 0u32..3, speed, taken, 0u32..4000, 0u32..1500).prop_map(
+        move |(core, node, (speed, energy_rank), (noise_ns, rt_ns), foreign_milli, rt_milli)| {
+            CpuView {
+                core,
+                node,
+                speed,
+                energy_rank,
+                noise_ns,
+                rt_ns,
+                foreign_milli,
+                rt_milli,
+                ..cpu(number)
+            }
         },
     )
 }
@@ -66,7 +78,7 @@ fn any_task(tid: u32) -> impl Strategy<Value = TaskView> {
                 fixed,
                 runnable,
                 (run, stolen, wait, spun),
-                switches,
+                sleeps,
                 set,
                 queue,
             )| {
@@ -76,10 +88,11 @@ fn any_task(tid: u32) -> impl Strategy<Value = TaskView> {
                     runnable,
                     run_ns: INTERVAL_NS / 100 * run,
                     spun_ns: INTERVAL_NS / 10_000 * run * spun,
+                    samples: (run * spun) as u32 % 64,
                     received_ns: INTERVAL_NS / 100 * run,
                     stolen_ns: INTERVAL_NS / 100 * stolen.min(100 - run),
                     wait_ns: INTERVAL_NS / 100 * wait.min(100 - run),
-                    switches,
+                    sleeps,
                     working_set_bytes: set,
                     queue,
                     ..task(tid, cpu)
@@ -148,7 +161,18 @@ fn check(plan: &Plan, snapshot: &Snapshot, policy: &Policy) {
     let halves: Vec<_> = plan
         .moves
         .iter()
-        .filter(|made| !matches!(made.reason, Reason::MoreRoom { .. } | Reason::Pull { .. }))
+        .filter(|made| {
+            let alone = |reason: &Reason| {
+                matches!(
+                    reason,
+                    Reason::MoreRoom { .. }
+                        | Reason::LessEnergy { .. }
+                        | Reason::Pull { .. }
+                        | Reason::Placed { .. }
+                )
+            };
+            !alone(&made.reason)
+        })
         .collect();
     assert_eq!(halves.len() % 2, 0);
     for pair in halves.chunks(2) {
@@ -166,7 +190,11 @@ fn check(plan: &Plan, snapshot: &Snapshot, policy: &Policy) {
         assert!(!task.fixed && task.allowed.contains(pin.cpu) && usable.contains(&pin.cpu));
         assert!(pinned.insert(pin.task), "pinned twice: {pin:?}");
     }
-    let may_pin = matches!(policy, Policy::Lag(_)) && tasks.len() > usable.len();
+    let may_pin = match policy {
+        Policy::Lag(LagParameters { prefer: Preference::Efficient, .. }) => true,
+        Policy::Lag(_) => tasks.len() > usable.len(),
+        Policy::Paper(_) => false,
+    };
     assert!(plan.pins.is_empty() || may_pin, "{plan:?}");
     match policy {
         Policy::Paper(parameters) => assert_eq!(plan.interval_ns, parameters.interval_ns),
@@ -301,6 +329,7 @@ proptest! {
                 tolerance_ppm: tolerance,
                 move_cost_ns: cost,
                 remote_loss_ppm: numbers[0],
+                prefer: if numbers[1] % 2 == 0 { Preference::Capable } else { Preference::Efficient },
             }),
             other => other,
         };
@@ -313,6 +342,7 @@ proptest! {
                 core: number() as u32,
                 node: number() as u32,
                 speed: (number() % 1024) as u32 + 1,
+                energy_rank: Some(number() as u32),
                 noise_ns: number(),
                 rt_ns: number(),
                 idle_ns: number(),
@@ -323,10 +353,11 @@ proptest! {
             let tasks = (0..6).map(|tid| TaskView {
                 run_ns: number(),
                 spun_ns: number(),
+                samples: number() as u32,
                 received_ns: number(),
                 stolen_ns: number(),
                 wait_ns: number(),
-                switches: number() as u32,
+                sleeps: number() as u32,
                 queue: number(),
                 allowed: [0, 4_000, 8_191].into_iter().collect(),
                 ..task(tid, [0, 0, 4_000, 4_000, 8_191, u32::MAX][tid as usize])

@@ -126,6 +126,24 @@ fn leads_that_stay_as_they_are_are_looked_at_seldom() {
 }
 
 #[test]
+fn what_samples_may_err_by_moves_hardly_any_task() {
+    for machine in
+        [cores(&[100, 60]), cores(&[100, 50]), cores(&[100, 70]), cores(&[100, 50, 100, 70])]
+    {
+        for work_ms in [1, 2, 5] {
+            let program = Program {
+                sleeps: false,
+                has_heartbeat: false,
+                ..phases(machine.len(), work_ms, 12_000)
+            };
+            let outcome = run(&machine, &program, lag(), constant);
+            let moves = outcome.moves();
+            assert!(moves <= 2, "{moves} moves on {} CPUs: {program:?}", machine.len());
+        }
+    }
+}
+
+#[test]
 fn the_critical_task_gets_the_most_capable_cpu() {
     let machines =
         [cores(&[100, 60]), cores(&[100, 90, 60]), cores(&[100, 80, 60, 40]), hybrid(16)];

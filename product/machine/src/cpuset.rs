@@ -4,6 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// CPU numbers above this are refused: the kernel's own `NR_CPUS` limit on 64-bit machines.
@@ -13,7 +14,9 @@ pub const MAX_CPU: u32 = 8191;
 ///
 /// Text form is the kernel's CPU list (`Documentation/core-api/cpu_hotplug.rst` and
 /// `Documentation/admin-guide/kernel-parameters.rst`), for example `0-3,8`.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(try_from = "String", into = "String")]
 pub struct CpuSet {
     /// 64 CPUs a word, lowest first; no trailing zero word, so that equal sets are equal values.

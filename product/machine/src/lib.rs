@@ -8,6 +8,7 @@
 //! | `cpuset` | a set of CPUs, and the kernel's list format |
 //! | `speed` | what is known about the speed of a CPU |
 //! | `capability` | from speeds to capabilities, and `--speed` |
+//! | `energy` | which CPUs need less energy for their work |
 //! | `costs` | what scheduling costs, for simulations |
 //! | `groups` | cores and cache domains from "shares with" sets |
 //! | `sysfs` | machines from /sys and /proc, or a dump of them |
@@ -23,6 +24,7 @@
 mod capability;
 mod costs;
 mod cpuset;
+mod energy;
 mod error;
 mod groups;
 mod hotplug;
@@ -35,6 +37,7 @@ mod sysfs;
 
 pub use costs::Costs;
 pub use cpuset::{CpuListError, CpuSet, MAX_CPU};
+pub use energy::{EnergyOrigin, EnergyRanks};
 pub use error::Error;
 pub use machine::{Cpu, LOCAL_DISTANCE, MAX_DISTANCE, Machine, Node, REMOTE_DISTANCE};
 pub use preset::PRESETS;

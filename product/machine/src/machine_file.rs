@@ -12,7 +12,7 @@
 //! l2s = ["0,4", "1,5"]         # level-2 caches, where they are known
 //! kinds = [                    # every CPU in exactly one; without capability, from the figures
 //!   { cpus = "0-1,4-7", capability = 1024, max_freq_khz = 3000000 },
-//!   { cpus = "2-3", capability = 512 },
+//!   { cpus = "2-3", capability = 512, energy_per_work = 40 },
 //! ]
 //! nodes = [                    # default: one node with all CPUs
 //!   { id = 0, cpus = "0-7", memory_bytes = 17179869184, distances = [10] },
@@ -68,6 +68,7 @@ pub(crate) struct Kind {
     pub max_freq_khz: Option<u64>,
     pub bogomips: Option<f64>,
     pub core_type: Option<CoreType>,
+    pub energy_per_work: Option<u64>,
 }
 
 /// A NUMA node.
@@ -167,8 +168,14 @@ impl Machine {
     fn kinds(&self) -> Vec<(String, CpuSet)> {
         let mut kinds: Vec<(String, CpuSet)> = Vec::new();
         for cpu in &self.cpus {
-            let SpeedSources { cpu_capacity, cppc_highest_perf, max_freq_khz, bogomips, core_type } =
-                &cpu.sources;
+            let SpeedSources {
+                cpu_capacity,
+                cppc_highest_perf,
+                max_freq_khz,
+                bogomips,
+                core_type,
+                energy_per_work,
+            } = &cpu.sources;
             let core_type = core_type.map(|kind| match kind {
                 CoreType::Performance => "\"performance\"",
                 CoreType::Efficient => "\"efficient\"",
@@ -182,6 +189,7 @@ impl Machine {
                 // Debug keeps the point that makes it a TOML float, and all digits.
                 ("bogomips", bogomips.map(|value| format!("{value:?}"))),
                 ("core_type", core_type.map(str::to_owned)),
+                ("energy_per_work", energy_per_work.map(|value| value.to_string())),
             ] {
                 if let Some(value) = value {
                     let _ = write!(figures, ", {field} = {value}"); // writing to a String cannot fail
@@ -419,5 +427,6 @@ fn sources(kind: &Kind) -> SpeedSources {
         max_freq_khz: kind.max_freq_khz,
         bogomips: kind.bogomips,
         core_type: kind.core_type,
+        energy_per_work: kind.energy_per_work,
     }
 }

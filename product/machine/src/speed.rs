@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 /// The capability of the fastest CPU, as in the kernel's `SCHED_CAPACITY_SCALE`.
 pub const CAPABILITY_SCALE: u32 = 1024;
 
-/// The figures of a CPU's speed that the kernel shows; `None` where it shows none, or zero.
+/// The figures of a CPU's speed, and of its energy, that the kernel shows; `None` where it shows none,
+/// or zero.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct SpeedSources {
     /// `cpu_capacity` of sysfs: relative, about 1024 for the fastest.
@@ -22,6 +23,9 @@ pub struct SpeedSources {
     pub bogomips: Option<f64>,
     /// The kind of core on a hybrid Intel machine.
     pub core_type: Option<CoreType>,
+    /// What a unit of work costs in the CPU's fastest state, by the kernel's energy model: only CPUs of
+    /// one machine may be compared.
+    pub energy_per_work: Option<u64>,
 }
 
 /// The kinds of cores of hybrid Intel machines, by their PMU in `/sys/devices`.

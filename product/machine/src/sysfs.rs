@@ -260,9 +260,11 @@ impl Sysfs<'_> {
         let is_rank = cpuinfo.contains("AuthenticAMD")
             || cpuinfo.contains("HygonGenuine")
             || self.root.join("sys/devices/system/cpu/amd_pstate").is_dir();
+        let energy = self.energy()?;
         let mut sources = BTreeMap::new();
         for cpu in present.iter() {
             let directory = format!("sys/devices/system/cpu/cpu{cpu}");
+            let cpu_capacity = self.number_32(&format!("{directory}/cpu_capacity"))?;
             let core_type = kinds
                 .iter()
                 .find(|(_, cpus)| cpus.as_ref().is_some_and(|cpus| cpus.contains(cpu)))
@@ -274,17 +276,53 @@ impl Sysfs<'_> {
             sources.insert(
                 cpu,
                 SpeedSources {
-                    cpu_capacity: self.number_32(&format!("{directory}/cpu_capacity"))?,
+                    cpu_capacity,
                     cppc_highest_perf: highest_perf,
                     max_freq_khz: self
                         .number(&format!("{directory}/cpufreq/cpuinfo_max_freq"))?
                         .filter(|khz| *khz > 0),
                     bogomips: bogomips.get(&cpu).copied(),
                     core_type,
+                    energy_per_work: energy
+                        .get(&cpu)
+                        .and_then(|state| state.per_work(cpu_capacity)),
                 },
             );
         }
         Ok(sources)
+    }
+
+    /// The fastest state of each CPU in the kernel's energy model (kernel doc power/energy-model, which
+    /// debugfs shows to root); empty where there is none.
+    fn energy(&self) -> Result<BTreeMap<u32, FastestState>, Error> {
+        const MODEL: &str = "sys/kernel/debug/energy_model";
+        let mut energy = BTreeMap::new();
+        for domain in self.entries(MODEL) {
+            let domain = format!("{MODEL}/{domain}");
+            // A device that is no CPU has no list of CPUs.
+            let Some(cpus) = self.cpu_list(&format!("{domain}/cpus"))? else { continue };
+            let khz = |name: &String| name.strip_prefix("ps:")?.parse::<u64>().ok();
+            let states = self.entries(&domain).into_iter();
+            let Some(fastest) = states.filter(|name| khz(name).is_some()).max_by_key(khz) else {
+                continue;
+            };
+            let figure = |name: &str| self.number(&format!("{domain}/{fastest}/{name}"));
+            let state = FastestState {
+                cost: figure("cost")?,
+                has_performance: figure("performance")?.is_some(),
+            };
+            energy.extend(cpus.iter().map(|cpu| (cpu, state)));
+        }
+        Ok(energy)
+    }
+
+    /// The names of the entries of a directory, in order.
+    fn entries(&self, directory: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.root.join(directory)).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort_unstable();
+        names
     }
 
     /// A number of 32 bits; zero means that the firmware does not know.
@@ -354,6 +392,30 @@ impl Sysfs<'_> {
         let bytes = fs::read(path).ok()?;
         let content = String::from_utf8_lossy(&bytes);
         Some(content.trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned())
+    }
+}
+
+/// The fastest state of a CPU, as the energy model has it.
+#[derive(Clone, Copy)]
+struct FastestState {
+    /// `cost`: what the kernel itself compares when it places a task.
+    cost: Option<u64>,
+    /// It has `performance`, as newer kernels do.
+    has_performance: bool,
+}
+
+impl FastestState {
+    /// The cost of a unit of work. With `performance` the kernel has put the CPU's capacity into the
+    /// cost; without, the cost is that of the whole CPU, and is shared by all that it can do.
+    fn per_work(self, cpu_capacity: Option<u32>) -> Option<u64> {
+        let cost = self.cost.filter(|cost| *cost > 0)?;
+        if self.has_performance {
+            return Some(cost);
+        }
+        let scale = u64::from(CAPABILITY_SCALE);
+        Some(
+            cost.saturating_mul(scale) / u64::from(cpu_capacity.unwrap_or(CAPABILITY_SCALE).max(1)),
+        )
     }
 }
 

@@ -8,7 +8,9 @@ use std::fs;
 use std::path::Path;
 
 use common::{assert_rules, read, unpack};
-use evenkeel_machine::{CoreType, Cpu, Error, Machine, PRESETS, SpeedOrigin, SpeedSource};
+use evenkeel_machine::{
+    CoreType, Cpu, EnergyOrigin, Error, Machine, PRESETS, SpeedOrigin, SpeedSource,
+};
 
 const FIXTURES: [&str; 7] = [
     "amd-numa-sparse",
@@ -74,6 +76,51 @@ fn newer_kernels_show_the_core_types_of_a_hybrid() {
     assert_eq!(cpu(&machine, 4).sources.core_type, Some(CoreType::Performance));
     assert_eq!(cpu(&machine, 3).sources.core_type, Some(CoreType::Efficient));
     assert_rules(&machine);
+}
+
+/// Writes an energy model with one domain for CPUs 0 to 3 and one for CPU 4, each with a slower state
+/// that does not count, and a device that is no CPU.
+fn write_energy_model(root: &Path, costs: [u64; 2], performance: Option<u64>) {
+    let model = root.join("sys/kernel/debug/energy_model");
+    let state = |directory: &str, cost: u64| {
+        let directory = model.join(directory);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("cost"), format!("{cost}\n")).unwrap();
+        if let Some(performance) = performance {
+            fs::write(directory.join("performance"), format!("{performance}\n")).unwrap();
+        }
+    };
+    for (domain, cpus, cost) in [("cpu0", "0-3\n", costs[0]), ("cpu4", "4\n", costs[1])] {
+        state(&format!("{domain}/ps:900000"), 1);
+        state(&format!("{domain}/ps:3000000"), cost);
+        fs::write(model.join(domain).join("cpus"), cpus).unwrap();
+    }
+    state("gpu/ps:500000", 3);
+}
+
+#[test]
+fn the_energy_model_tells_what_work_costs() {
+    let (root, _) = unpack("intel-hybrid-lakefield");
+    assert_eq!(Machine::from_sysfs(root.path()).unwrap().energy_ranks(), None);
+    write_energy_model(root.path(), [40, 100], Some(500));
+    let machine = Machine::from_sysfs(root.path()).unwrap();
+    assert_rules(&machine);
+    assert_eq!(cpu(&machine, 4).sources.energy_per_work, Some(100));
+    let found = machine.energy_ranks().unwrap();
+    assert_eq!(found.origin, EnergyOrigin::Model);
+    assert_eq!(found.ranks, [(0, 0), (1, 0), (2, 0), (3, 0), (4, 1)].into());
+
+    // In older kernels the cost is that of the whole CPU: 40 for a quarter of the capacity is more than
+    // 100 for all of it.
+    let (root, _) = unpack("intel-hybrid-lakefield");
+    write_energy_model(root.path(), [40, 100], None);
+    for (cpu, capacity) in [(0, 256), (1, 256), (2, 256), (3, 256), (4, 1024)] {
+        let file = format!("sys/devices/system/cpu/cpu{cpu}/cpu_capacity");
+        fs::write(root.path().join(file), format!("{capacity}\n")).unwrap();
+    }
+    let machine = Machine::from_sysfs(root.path()).unwrap();
+    assert_eq!(cpu(&machine, 0).sources.energy_per_work, Some(160));
+    assert_eq!(machine.energy_ranks().unwrap().ranks[&4], 0);
 }
 
 #[test]

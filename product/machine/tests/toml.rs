@@ -142,6 +142,7 @@ fn machines() -> impl Strategy<Value = Machine> {
         let cpus = drawn.iter().enumerate().map(|(at, (&id, cpu))| {
             let (core, node, offline, isolated, capability, figures) = *cpu;
             let (cpu_capacity, cppc_highest_perf, max_freq_khz, bogomips, kind) = figures;
+            let energy_per_work = max_freq_khz.map(|khz| khz / 1000);
             let core_type = match kind {
                 0 => None,
                 1 => Some(CoreType::Performance),
@@ -166,6 +167,7 @@ fn machines() -> impl Strategy<Value = Machine> {
                     max_freq_khz,
                     bogomips,
                     core_type,
+                    energy_per_work,
                 },
             }
         });

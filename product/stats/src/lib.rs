@@ -21,6 +21,7 @@
 //! again, and each look is another chance to err, so p is multiplied by the number of looks planned
 //! (Bonferroni).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use special::Beta;
 
@@ -113,12 +114,12 @@ fn interval(sorted: &[f64]) -> (f64, f64, f64) {
 }
 
 /// What is known of a contestant against the baseline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Faster than the baseline.
+    /// Better than the baseline: faster, where times are compared.
     Better,
-    /// Slower than the baseline.
+    /// Worse than the baseline.
     Worse,
     /// These runs do not show which.
     Undecided,

@@ -7,8 +7,14 @@ use crate::snapshot::Barriers;
 const SMOOTHED_NS: u64 = 2_000_000_000;
 /// ... and mean nothing before this: they are estimated by samples.
 const KNOWN_NS: u64 = 1_000_000_000;
-/// Barriers from which the time between two of them is told.
+/// Barriers that were counted in all but this share of an interval are all that there were: 1/10.
+const WHOLE_SHARE: u64 = 10;
+/// Barriers from which the time between two of them is told, where all are counted, ...
 const MIN_BARRIERS: u64 = 2;
+/// ... and where they are counted in windows, in which one may be by chance.
+const MIN_IN_WINDOWS: u64 = 3;
+/// So many countings in a row in which no barrier counted tell that those before are history.
+const MAX_EMPTY: u64 = 8;
 /// Time for which barriers count, and after which they are forgotten if no more are counted.
 const COUNTED_NS: u64 = 500_000_000;
 const FORGOTTEN_NS: u64 = 3_000_000_000;
@@ -94,9 +100,18 @@ pub(super) fn handicaps_ns(loads: &[Load]) -> Option<Vec<i64>> {
     Some(phases_ns.iter().map(|phase_ns| signed(*phase_ns) - signed(middle_ns)).collect())
 }
 
+/// Whether barriers that were counted for so long are all those of an interval.
+pub(super) fn is_whole(observed_ns: u64, interval_ns: u64) -> bool {
+    observed_ns >= interval_ns - interval_ns / WHOLE_SHARE
+}
+
 /// The barriers that were counted lately.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Beat {
+    /// Windows that were only a part of an interval, ...
+    windows: u64,
+    /// ... and how many countings in a row, in windows or whole intervals, had none that counts.
+    empty: u64,
     count: u64,
     observed_ns: u64,
     /// Time since barriers were last counted.
@@ -104,8 +119,13 @@ pub(super) struct Beat {
 }
 
 impl Beat {
-    /// An interval has gone by.
-    pub(super) fn pass(&mut self, interval_ns: u64, barriers: Option<Barriers>) {
+    /// An interval has gone by. `follows_phases`: looks come by the known length of long phases.
+    pub(super) fn pass(
+        &mut self,
+        interval_ns: u64,
+        barriers: Option<Barriers>,
+        follows_phases: bool,
+    ) {
         let Some(Barriers { count, observed_ns }) = barriers.filter(|seen| seen.observed_ns > 0)
         else {
             self.since_ns = self.since_ns.saturating_add(interval_ns);
@@ -117,8 +137,18 @@ impl Beat {
         self.since_ns = 0;
         if self.observed_ns > COUNTED_NS {
             (self.count, self.observed_ns) = (self.count / 2, self.observed_ns / 2);
+            self.windows /= 2;
         }
-        self.count = self.count.saturating_add(u64::from(count));
+        let is_whole = is_whole(observed_ns, interval_ns);
+        // Windows begin after looks. Where these follow the phases, a window of a few ms may have the
+        // one barrier of a long phase again and again; but two in one window are near each other.
+        let count = u64::from(count).saturating_sub(u64::from(!is_whole && follows_phases));
+        self.empty = if count > 0 { 0 } else { self.empty + 1 };
+        if self.empty >= MAX_EMPTY {
+            (self.windows, self.count, self.observed_ns) = (0, 0, 0);
+        }
+        self.windows += u64::from(!is_whole);
+        self.count = self.count.saturating_add(count);
         self.observed_ns = self.observed_ns.saturating_add(observed_ns);
     }
 
@@ -127,10 +157,23 @@ impl Beat {
         self.observed_ns > 0
     }
 
-    /// Mean time from one barrier to the next, where enough were counted. (No barrier at all says
-    /// nothing: many runtimes have none that can be counted.)
-    pub(super) fn period_ns(&self) -> Option<u64> {
-        (self.count >= MIN_BARRIERS).then(|| (self.observed_ns / self.count).max(1))
+    /// Mean time from one barrier to the next, where that is below `long_ns`: of barriers that are
+    /// counted in windows, with a margin. (No barrier at all says nothing: many runtimes have none that
+    /// can be counted.)
+    pub(super) fn short_period_ns(&self, long_ns: u64) -> Option<u64> {
+        let least = if self.windows == 0 { MIN_BARRIERS } else { MIN_IN_WINDOWS };
+        if self.count < least {
+            return None;
+        }
+        // Twice the standard deviation less than what was counted. What comes regularly is once more
+        // often in a window than in another, a variance of 1/4; what comes by chance varies by its
+        // number.
+        let variance = self.windows.min(self.count.saturating_mul(4));
+        let deviation_milli = variance.saturating_mul(1_000_000).isqrt();
+        let least_milli = self.count.saturating_mul(1_000).saturating_sub(deviation_milli);
+        let is_short =
+            u128::from(least_milli) * u128::from(long_ns) > u128::from(self.observed_ns) * 1_000;
+        is_short.then(|| (self.observed_ns / self.count).max(1))
     }
 }
 
@@ -143,19 +186,63 @@ mod tests {
     #[test]
     fn the_time_between_barriers_is_told_from_windows() {
         let mut beat = Beat::default();
-        assert_eq!(beat.period_ns(), None);
+        let period_ms = |beat: &Beat| beat.short_period_ns(100 * MS).map(|ns| ns / MS);
+        assert_eq!(period_ms(&beat), None);
         let seen = |count| Some(Barriers { count, observed_ns: 20 * MS });
-        beat.pass(100 * MS, seen(10));
-        assert_eq!(beat.period_ns(), Some(2 * MS));
+        beat.pass(100 * MS, seen(10), false);
+        assert_eq!(period_ms(&beat), Some(2));
         // It stays known between the windows ...
-        beat.pass(2_000 * MS, None);
-        assert_eq!(beat.period_ns(), Some(2 * MS));
+        beat.pass(2_000 * MS, None, false);
+        assert_eq!(period_ms(&beat), Some(2));
         // ... but not for long.
-        beat.pass(2_000 * MS, None);
-        assert_eq!((beat.period_ns(), beat.is_seen()), (None, false));
+        beat.pass(2_000 * MS, None, false);
+        assert_eq!((period_ms(&beat), beat.is_seen()), (None, false));
         // A runtime without barriers that can be counted.
-        beat.pass(100 * MS, seen(0));
-        assert_eq!((beat.period_ns(), beat.is_seen()), (None, true));
+        beat.pass(100 * MS, seen(0), false);
+        assert_eq!((period_ms(&beat), beat.is_seen()), (None, true));
+    }
+
+    /// Whether barriers are said to come often after each of 200 windows of 12 ms, one in each second or
+    /// a little more.
+    fn often(phase_ms: u64, follows_phases: bool) -> Vec<bool> {
+        let mut beat = Beat::default();
+        let (mut from_ms, mut random) = (0, phase_ms);
+        let after = |_| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            from_ms += 1_000 + (random >> 33) % 200;
+            let count = (from_ms + 12) / phase_ms - from_ms / phase_ms;
+            let seen = Barriers { count: count as u32, observed_ns: 12 * MS };
+            beat.pass(1_100 * MS, Some(seen), follows_phases);
+            beat.short_period_ns(100 * MS).is_some()
+        };
+        (0..200).map(after).collect()
+    }
+
+    #[test]
+    fn windows_tell_short_phases_and_hardly_ever_take_a_long_one_for_short() {
+        for phase_ms in 1..=20 {
+            let often = often(phase_ms, false);
+            let first = often.iter().position(|is_often| *is_often);
+            assert!(first.is_some_and(|first| first < 30), "{phase_ms} ms: {first:?}");
+            let later = often[30..].iter().filter(|is_often| **is_often).count();
+            assert!(later >= 150, "{phase_ms} ms: {later} of 170");
+        }
+        let long = (128..400).flat_map(|phase_ms| often(phase_ms, false));
+        let wrong = long.filter(|is_often| *is_often).count();
+        assert!(wrong < 200 * 272 / 200, "{wrong} of {}", 200 * 272);
+        // Whatever the windows show where looks follow phases.
+        assert!((12..400).all(|phase_ms| !often(phase_ms, true).contains(&true)));
+    }
+
+    #[test]
+    fn short_phases_that_are_over_are_forgotten() {
+        let mut beat = Beat::default();
+        let mut pass = |count| {
+            beat.pass(1_000 * MS, Some(Barriers { count, observed_ns: 12 * MS }), false);
+            beat.short_period_ns(100 * MS).is_some()
+        };
+        assert!((0..40).all(|_| pass(6)));
+        assert_eq!((0..20).map(|_| pass(0)).filter(|is_short| *is_short).count(), 7);
     }
 
     #[test]

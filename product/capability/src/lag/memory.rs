@@ -7,11 +7,14 @@
 
 use std::collections::BTreeMap;
 
-use super::loads::{Beat, Load, handicaps_ns};
+use super::active::{Active, TaskMemory};
+use super::barrier::{Woken, begin_expected_phase, begin_phase, counted_ago_ns};
+use super::doubt::Doubt;
+use super::loads::{Beat, Load};
 use super::parameters::LagParameters;
 use super::phases::Phases;
 use crate::figures::part;
-use crate::snapshot::{Barriers, Snapshot, TaskId, TaskView};
+use crate::snapshot::{Snapshot, TaskId, TaskView};
 
 /// Share of the interval that a task must want a CPU to count as a compute task: 1/10.
 pub(crate) const ACTIVE_SHARE: u64 = 10;
@@ -19,16 +22,16 @@ pub(crate) const ACTIVE_SHARE: u64 = 10;
 const WAIT_SHARE: u64 = 4;
 /// Share of the interval that a task must sleep to have paused at all: 1/50.
 const PAUSE_SHARE: u64 = 50;
-/// Barriers that were counted in all but this share of an interval tell when the phase began: 1/10.
-const WHOLE_SHARE: u64 = 10;
 /// Leads that change by less than this share of what is expected are steady: 1/4.
 const STEADY_SHARE: u64 = 4;
-/// It takes so many of the shortest intervals: samples err by more in less time.
+/// Leads must be steady for this many of the shortest intervals: samples err by more in less time.
 const STEADY_INTERVALS: u64 = 4;
+/// After so long they are looked at closely again.
+const STEADY_NS: u64 = 10_000_000_000;
 /// A phase must last this many of the shortest intervals to be worth balancing in.
 const MIN_PHASE_INTERVALS: u64 = 2;
-/// Times that a task must have been switched in for its phases to show.
-const MIN_SWITCHES: u32 = 2;
+/// Times that a newcomer must have slept in an interval, if it sleeps at its end.
+const MIN_SLEEPS: u32 = 2;
 /// A task that slept for long is remembered for this time.
 const SLEPT_NS: u64 = 5_000_000_000;
 const ALL_PPM: u64 = 1_000_000;
@@ -56,13 +59,23 @@ pub(crate) struct LagState {
     /// Time since a compute task last slept for long; none: none did.
     slept_since_ns: Option<u64>,
     stretch: Stretch,
-    /// In the last stretch leads were steady.
-    pub(super) is_steady: bool,
+    pub(super) steadiness: Steadiness,
     /// Time since the last barrier at which the tasks began level; none before the first one.
     level_since_ns: Option<u64>,
 }
 
-/// Intervals in a row without an exchange.
+/// Whether leads stay as they are where rates differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Steadiness {
+    /// They do not, or it is too early to tell.
+    None,
+    /// They may: intervals were too long to tell.
+    InDoubt,
+    /// They did so, that long ago.
+    Seen { since_ns: u64 },
+}
+
+/// Intervals in a row without an exchange or a barrier.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
     elapsed_ns: u64,
@@ -71,11 +84,13 @@ struct Stretch {
     /// In each interval each task worked for at least half as long as any other: none was the end of a
     /// long phase.
     all_worked: bool,
+    /// All intervals were shorter than a long phase.
+    is_fine: bool,
 }
 
 impl Default for Stretch {
     fn default() -> Self {
-        Self { elapsed_ns: 0, most_change_ns: 0, all_worked: true }
+        Self { elapsed_ns: 0, most_change_ns: 0, all_worked: true, is_fine: true }
     }
 }
 
@@ -85,11 +100,12 @@ pub(super) struct CpuMemory {
     pub(super) cpu: u32,
     pub(super) core: u32,
     pub(super) node: u32,
+    pub(super) energy_rank: Option<u32>,
     /// What was left of its pace in the last interval while SMT siblings were busy.
     pace_ppm: u64,
-    /// Of the last interval alone.
+    /// Its supply in the last interval alone.
     pub(super) latest: Supply,
-    /// Smoothed over some.
+    /// Its supply, smoothed over some intervals.
     pub(super) smoothed: Supply,
 }
 
@@ -109,32 +125,6 @@ impl Supply {
             foreign_milli: (self.foreign_milli + other.foreign_milli) / 2,
         }
     }
-}
-
-/// What is known of a task beyond one interval.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct TaskMemory {
-    /// Work received in this phase, less what the middle task received.
-    pub(super) lead_ns: i64,
-    /// The same when the present stretch began.
-    lead_then_ns: i64,
-    /// Waited for others for a good part of the last interval.
-    pub(super) waited: bool,
-    /// Was asleep at the last look.
-    is_asleep: bool,
-    /// The node where it was first seen: its memory is taken to be there.
-    pub(super) home: Option<u32>,
-    /// Its work, where spinning can be told from it.
-    pub(super) load: Load,
-}
-
-/// A compute task in the interval that just ended.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Active<'a> {
-    pub(super) view: &'a TaskView,
-    pub(super) memory: TaskMemory,
-    /// Time from one of its waits to the next, when that is too short to balance in.
-    pub(super) phase_ns: Option<u64>,
 }
 
 impl LagState {
@@ -161,7 +151,7 @@ impl LagState {
             sees_spinning: false,
             slept_since_ns: None,
             stretch: Stretch::default(),
-            is_steady: false,
+            steadiness: Steadiness::None,
             level_since_ns: None,
         }
     }
@@ -239,6 +229,7 @@ impl LagState {
                     cpu: view.cpu,
                     core: view.core,
                     node: view.node,
+                    energy_rank: view.energy_rank,
                     pace_ppm: ALL_PPM,
                     latest,
                     smoothed: latest,
@@ -286,8 +277,8 @@ impl LagState {
         let interval_ns = snapshot.interval_ns;
         let most_ns = interval_ns.saturating_mul(2);
         self.sees_spinning = snapshot.seen.spinning;
-        self.beat.pass(interval_ns, snapshot.seen.barriers);
-        let short_beat_ns = self.beat.period_ns().filter(|period_ns| *period_ns < self.long_ns());
+        self.beat.pass(interval_ns, snapshot.seen.barriers, self.phases.are_known());
+        let short_beat_ns = self.beat.short_period_ns(self.long_ns());
         let (mut views, others): (Vec<&TaskView>, Vec<&TaskView>) =
             snapshot.tasks.iter().partition(|view| view.wanted_some(interval_ns));
         views.sort_unstable_by_key(|view| view.id);
@@ -295,7 +286,12 @@ impl LagState {
         if snapshot.seen.redefined {
             // What was taken for work may have been waiting, so no lead says anything.
             for (_, memory) in &mut known {
-                *memory = TaskMemory { lead_ns: 0, load: Load::default(), ..*memory };
+                *memory = TaskMemory {
+                    lead_ns: 0,
+                    doubt: Doubt::default(),
+                    load: Load::default(),
+                    ..*memory
+                };
             }
         }
 
@@ -308,24 +304,43 @@ impl LagState {
             while before.next_if(|(id, _)| *id < view.id).is_some() {}
             let known = before.next_if(|(id, _)| *id == view.id).map(|(_, memory)| *memory);
             let waited = view.waited(interval_ns);
-            let phase_ns = short_beat_ns.or_else(|| self.short_phase_ns(view, interval_ns));
+            let mut sleeps = known.map(|memory| memory.sleeps).unwrap_or_default();
+            sleeps.add(view.sleeps, interval_ns, self.long_ns());
+            let short_ns = short_beat_ns.or(sleeps.short_phase_ns(self.long_ns()));
+            let waits_often = short_beat_ns.is_some() || view.slept(interval_ns);
+            let phase_ns = short_ns.filter(|_| waits_often);
             let wanted_nearly_all = view.wanted_nearly_all(interval_ns);
             // A newcomer must want a CPU now, or for nearly the whole interval, or again and again.
             // A known one that only began to wait is still there: it keeps its place.
-            if known.is_none() && !view.runnable && phase_ns.is_none() && !wanted_nearly_all {
+            let came_again =
+                view.sleeps >= MIN_SLEEPS && interval_ns / u64::from(view.sleeps) < self.long_ns();
+            if known.is_none() && !view.runnable && !came_again && !wanted_nearly_all {
                 continue;
             }
-            if known.is_some_and(|memory| memory.waited) && !waited {
-                woken.push(active.len());
+            let was_asleep = known.is_some_and(|memory| memory.is_asleep);
+            let woke = view.woke_ago_ns(was_asleep, interval_ns);
+            woke_ago_ns.extend(woke);
+            let had_waited = known.is_some_and(|memory| memory.waited);
+            let woken_ago_ns = match woke {
+                // In short phases it wakes in each interval, and nothing begins there.
+                Some(ago_ns) if (waited || had_waited) && short_ns.is_none() => Some(ago_ns),
+                _ if had_waited && !waited => Some(view.busy_ns().min(interval_ns)),
+                _ => None,
+            };
+            if let Some(ago_ns) = woken_ago_ns {
+                // A task that went to sleep within the interval may have done much of its work before.
+                let is_exact = woke.is_none() || was_asleep && view.sleeps == 0;
+                woken.push(Woken { index: active.len(), ago_ns, is_exact });
             } else if known.is_none() && !wanted_nearly_all {
                 // Began within the interval: has missed nothing of it.
                 abreast.push(active.len());
             }
-            let was_asleep = known.is_some_and(|memory| memory.is_asleep);
-            woke_ago_ns.extend(view.woke_ago_ns(was_asleep, interval_ns));
             // Not even a clock that ran ahead makes more than twice the interval of it.
             let work_ns = view.work_ns().min(most_ns);
-            let work_ns = work_ns.saturating_mul(self.pace_ppm_of(view.cpu)) / ALL_PPM;
+            let pace_ppm = self.pace_ppm_of(view.cpu);
+            let work_ns = work_ns.saturating_mul(pace_ppm) / ALL_PPM;
+            let mut doubt = known.map(|memory| memory.doubt).unwrap_or_default();
+            doubt.add(view, part(view.received_ns.min(most_ns), pace_ppm, ALL_PPM));
             let mut load = known.map(|memory| memory.load).unwrap_or_default();
             if self.sees_spinning {
                 load.add(work_ns, interval_ns);
@@ -337,7 +352,9 @@ impl LagState {
             let home = known.map_or_else(|| self.node_of(view.cpu), |memory| memory.home);
             let lead_then_ns = known.map_or(0, |memory| memory.lead_then_ns);
             let is_asleep = !view.runnable;
-            let memory = TaskMemory { lead_ns, lead_then_ns, waited, is_asleep, home, load };
+            let waited = waited && woken_ago_ns.is_none();
+            let memory =
+                TaskMemory { lead_ns, doubt, lead_then_ns, waited, is_asleep, home, load, sleeps };
             active.push(Active { view, memory, phase_ns });
         }
 
@@ -351,21 +368,26 @@ impl LagState {
         let level_since_ns =
             self.level_since_ns.map(|since_ns| since_ns.saturating_add(interval_ns));
         self.level_since_ns = level_since_ns;
-        if is_barrier(woken.len()) {
+        let begins = if is_barrier(woken.len()) {
             let phases = level_since_ns.map(|since_ns| self.phases.passed_in(since_ns));
-            begin_phase(&mut active, &woken, interval_ns, phases);
-            self.level_since_ns = Some(0);
+            let is_exact = woken.iter().filter(|task| task.is_exact).count() * 2 >= woken.len();
+            begin_phase(&mut active, &woken, interval_ns, phases.filter(|_| is_exact));
+            self.level_since_ns = is_exact.then_some(0);
+            true
         } else {
-            if begin_expected_phase(&mut active) {
+            abreast.extend(woken.iter().map(|task| task.index));
+            let begins = begin_expected_phase(&mut active);
+            if begins {
                 self.level_since_ns = Some(0);
             }
-            abreast.extend(woken);
-        }
+            begins
+        };
         abreast.sort_unstable();
         let late = |index: &usize| abreast.binary_search(index).is_ok();
         let middle_ns = middle_ns(&active, |index| !late(index));
         for index in abreast {
             active[index].memory.lead_ns = middle_ns;
+            active[index].memory.doubt = Doubt::default();
         }
         for task in &mut active {
             let mut lead_ns = task.memory.lead_ns.saturating_sub(middle_ns);
@@ -382,33 +404,56 @@ impl LagState {
             most_change_ns: active.iter().map(change).max().unwrap_or(0),
             all_worked: self.stretch.all_worked
                 && works().min().unwrap_or(0) >= works().max().unwrap_or(0) / 2,
+            is_fine: self.stretch.is_fine && interval_ns < self.long_ns(),
         };
+        if let Steadiness::Seen { since_ns } = &mut self.steadiness {
+            *since_ns = since_ns.saturating_add(interval_ns);
+        }
         self.tasks = active.iter().map(|task| (task.view.id, task.memory)).collect();
+        if begins {
+            // Leads were set back, so that they changed says nothing.
+            self.forget_steadiness();
+        }
         let is_known = |id: TaskId| known.binary_search_by_key(&id, |(id, _)| *id).is_ok();
         let slept = |view: &TaskView| is_known(view.id) && view.slept(interval_ns);
         let sleeps =
             active.iter().any(|task| slept(task.view)) || others.iter().any(|view| slept(view));
         let since_ns = self.slept_since_ns.map(|since_ns| since_ns.saturating_add(interval_ns));
         self.slept_since_ns = if sleeps { Some(0) } else { since_ns };
-        self.waiting = if self.sees_waiting() { waiting(&known, &others) } else { Vec::new() };
+        self.waiting = if self.sees_waiting() {
+            waiting(&known, &others, interval_ns, self.long_ns())
+        } else {
+            Vec::new()
+        };
         active
     }
 
-    /// Whether leads have changed far less, since the last exchange, than rates that differ so much make
-    /// them change where tasks work all the time: the tasks wait for each other too often to get ahead.
-    /// `None`: it is too early to tell.
-    pub(super) fn are_leads_steady(&mut self, spread_ppm: u64, has_moved: bool) -> Option<bool> {
-        let Stretch { elapsed_ns, most_change_ns, .. } = self.stretch;
-        if has_moved || !self.stretch.all_worked || !self.sees_spinning {
-            self.begin_stretch();
-            return Some(false);
+    /// Sees whether leads have changed far less, since the last exchange or barrier, than rates that
+    /// differ so much make them change where tasks work all the time: the tasks wait for each other too
+    /// often to get ahead. Long intervals alone do not tell: over some phases all leads are the same.
+    pub(super) fn judge_leads(&mut self, spread_ppm: u64, has_moved: bool) {
+        let Stretch { elapsed_ns, most_change_ns, all_worked, is_fine } = self.stretch;
+        if has_moved || !all_worked || !self.sees_spinning {
+            return self.forget_steadiness();
         }
         let least_ns = self.parameters.min_interval_ns.saturating_mul(STEADY_INTERVALS);
         if elapsed_ns < least_ns {
-            return None;
+            return;
         }
         self.begin_stretch();
-        Some(most_change_ns < part(elapsed_ns, spread_ppm, ALL_PPM) / STEADY_SHARE)
+        let seems_steady = most_change_ns < part(elapsed_ns, spread_ppm, ALL_PPM) / STEADY_SHARE;
+        self.steadiness = match self.steadiness {
+            _ if !seems_steady => Steadiness::None,
+            _ if is_fine => Steadiness::Seen { since_ns: 0 },
+            Steadiness::Seen { since_ns } if since_ns < STEADY_NS => Steadiness::Seen { since_ns },
+            _ => Steadiness::InDoubt,
+        };
+    }
+
+    /// Begins to judge anew.
+    pub(super) fn forget_steadiness(&mut self) {
+        self.steadiness = Steadiness::None;
+        self.begin_stretch();
     }
 
     fn begin_stretch(&mut self) {
@@ -428,76 +473,23 @@ impl LagState {
     fn long_ns(&self) -> u64 {
         self.parameters.min_interval_ns.saturating_mul(MIN_PHASE_INTERVALS)
     }
-
-    /// Mean time from one sleep to the next, when that is too short to balance in.
-    fn short_phase_ns(&self, view: &TaskView, interval_ns: u64) -> Option<u64> {
-        let phase_ns = interval_ns / u64::from(view.switches.max(1));
-        let is_short = view.switches >= MIN_SWITCHES && phase_ns < self.long_ns();
-        (view.slept(interval_ns) && is_short).then_some(phase_ns)
-    }
 }
 
 /// The known tasks among those that hardly wanted a CPU.
-fn waiting(known: &[(TaskId, TaskMemory)], others: &[&TaskView]) -> Vec<(TaskId, TaskMemory)> {
+fn waiting(
+    known: &[(TaskId, TaskMemory)],
+    others: &[&TaskView],
+    interval_ns: u64,
+    long_ns: u64,
+) -> Vec<(TaskId, TaskMemory)> {
     let remembered = |view: &&TaskView| {
         let place = known.binary_search_by_key(&view.id, |(id, _)| *id).ok()?;
-        let memory = TaskMemory { waited: true, is_asleep: !view.runnable, ..known.get(place)?.1 };
+        let before = known.get(place)?.1;
+        let mut memory = TaskMemory { waited: true, is_asleep: !view.runnable, ..before };
+        memory.sleeps.add(view.sleeps, interval_ns, long_ns);
         Some((view.id, memory))
     };
     others.iter().filter_map(remembered).collect()
-}
-
-/// When the one barrier was that was counted in an interval: in the middle of what is possible.
-fn counted_ago_ns(snapshot: &Snapshot) -> Option<u64> {
-    let Barriers { count, observed_ns } = snapshot.seen.barriers?;
-    let is_whole = observed_ns >= snapshot.interval_ns - snapshot.interval_ns / WHOLE_SHARE;
-    (count > 0 && is_whole).then_some(snapshot.interval_ns / 2)
-}
-
-/// Leaves each task what it received since the barrier: all of it for those that waited until then,
-/// for the others their share of that time. Tasks that are known to have more to do than others begin
-/// that much behind. `phases` have passed since the tasks last began level, where they did.
-fn begin_phase(active: &mut [Active<'_>], woken: &[usize], interval_ns: u64, phases: Option<u64>) {
-    let busy_ns = |index: &usize| active[*index].view.busy_ns().min(interval_ns);
-    let since_ns = woken.iter().map(busy_ns).max().unwrap_or(0);
-    for (index, task) in active.iter_mut().enumerate() {
-        let work_ns = task.view.work_ns().min(interval_ns);
-        let share_ns = if woken.binary_search(&index).is_ok() {
-            work_ns
-        } else {
-            part(work_ns, since_ns, interval_ns)
-        };
-        task.memory.lead_ns = i64::try_from(share_ns).unwrap_or(i64::MAX);
-        task.memory.load.end_phase(share_ns, phases);
-    }
-    if let Some(handicaps_ns) = handicaps_ns(&loads_of(active)) {
-        set_back(active, &handicaps_ns);
-    }
-}
-
-/// Begins a phase at a barrier that stayed unseen because no task waited there: tasks of unequal shares
-/// have all done theirs. Returns whether that is so.
-fn begin_expected_phase(active: &mut [Active<'_>]) -> bool {
-    let Some(handicaps_ns) = handicaps_ns(&loads_of(active)) else { return false };
-    if !active.iter().all(|task| task.memory.load.is_done()) {
-        return false;
-    }
-    for task in active.iter_mut() {
-        let more_ns = task.memory.load.begin_next_phase();
-        task.memory.lead_ns = i64::try_from(more_ns).unwrap_or(i64::MAX);
-    }
-    set_back(active, &handicaps_ns);
-    true
-}
-
-fn loads_of(active: &[Active<'_>]) -> Vec<Load> {
-    active.iter().map(|task| task.memory.load).collect()
-}
-
-fn set_back(active: &mut [Active<'_>], handicaps_ns: &[i64]) {
-    for (task, handicap_ns) in active.iter_mut().zip(handicaps_ns) {
-        task.memory.lead_ns = task.memory.lead_ns.saturating_sub(*handicap_ns);
-    }
 }
 
 /// The (lower) middle of the leads of those that computed all the time and can be moved; of all of

@@ -3,6 +3,17 @@
 /// A predicted gain must be this many times the cost.
 const GAIN_FACTOR: u64 = 4;
 
+/// Which CPUs a program gets where there are more of them than it has compute tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Preference {
+    /// Those that have the most to give.
+    #[default]
+    Capable,
+    /// Those that need the least energy for their work, as far as the kernel knows
+    /// ([`CpuView::energy_rank`](crate::CpuView::energy_rank)); the program runs at their pace.
+    Efficient,
+}
+
 /// What can be tuned. Every default is from measurements on the host (`evenkeel-lab bench capability`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LagParameters {
@@ -19,6 +30,8 @@ pub struct LagParameters {
     /// seen and its memory is taken to be, in parts per million: a guess, since how much of a
     /// task's time goes to memory is not known.
     pub remote_loss_ppm: u64,
+    /// Which CPUs the program gets where not all are needed.
+    pub prefer: Preference,
 }
 
 impl Default for LagParameters {
@@ -29,6 +42,7 @@ impl Default for LagParameters {
             tolerance_ppm: 60_000,
             move_cost_ns: 100_000,
             remote_loss_ppm: 200_000,
+            prefer: Preference::Capable,
         }
     }
 }
@@ -60,7 +74,7 @@ impl LagParameters {
         self.move_cost_ns.saturating_mul(2)
     }
 
-    /// What an exchange must bring.
+    /// What an exchange must gain.
     pub(super) fn worthwhile_ns(&self) -> u64 {
         self.exchange_cost_ns().saturating_mul(GAIN_FACTOR)
     }

@@ -50,6 +50,11 @@ impl Phases {
         self.noted += 1;
     }
 
+    /// Whether looks follow them.
+    pub(super) fn are_known(&self) -> bool {
+        self.length_ns().is_some()
+    }
+
     /// Length of a phase, where the last ones were about equally long.
     fn length_ns(&self) -> Option<u64> {
         if self.noted < KNOWN {

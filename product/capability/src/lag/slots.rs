@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::memory::{Active, CpuMemory, SMT_LOSS_PPM, Supply};
+use super::active::Active;
+use super::doubt::Doubt;
+use super::memory::{CpuMemory, SMT_LOSS_PPM, Supply};
 use crate::plan::{Move, Pin};
 use crate::snapshot::{TaskId, TaskView};
 
@@ -14,6 +16,8 @@ const BUSY_MILLI: u64 = 500;
 pub(super) struct Slot {
     pub(super) cpu: u32,
     pub(super) node: u32,
+    /// Its place by the energy that its work needs, where known.
+    pub(super) energy_rank: Option<u32>,
     latest: Supply,
     supply: Supply,
     /// SMT siblings, as indices into [`Deal::slots`].
@@ -33,6 +37,8 @@ pub(super) struct Dealt<'a> {
     pub(super) view: &'a TaskView,
     /// How far it is ahead of the middle of the program.
     pub(super) lead_ns: i64,
+    /// How far that may be wrong.
+    pub(super) doubt: Doubt,
     pub(super) waited: bool,
     /// The node where its memory is taken to be.
     pub(super) home: Option<u32>,
@@ -81,7 +87,12 @@ impl Slot {
     }
 
     fn is_busy(&self) -> bool {
-        self.count > 0 || self.supply.foreign_milli >= BUSY_MILLI
+        self.count > 0 || self.foreign_milli() >= BUSY_MILLI
+    }
+
+    /// Tasks of other programs, in thousandths.
+    pub(super) fn foreign_milli(&self) -> u64 {
+        self.supply.foreign_milli
     }
 
     /// What a task here gets; of a CPU without tasks, what a first one would get.
@@ -102,6 +113,7 @@ impl<'a> Deal<'a> {
             .map(|memory| Slot {
                 cpu: memory.cpu,
                 node: memory.node,
+                energy_rank: memory.energy_rank,
                 latest: memory.latest,
                 supply: memory.smoothed,
                 siblings: Vec::new(),
@@ -122,6 +134,7 @@ impl<'a> Deal<'a> {
                 Dealt {
                     view,
                     lead_ns: memory.lead_ns,
+                    doubt: memory.doubt,
                     waited: memory.waited,
                     home: memory.home,
                     phase_ns,

@@ -7,7 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_capability::{Barriers, CpuView, Plan, Policy, Seen, Snapshot, State, TaskView};
+use evenkeel_capability::{
+    Barriers, CpuView, ONE_SLEEP_NS, Plan, Policy, Seen, Snapshot, State, TaskView,
+};
 
 use evenkeel_machine::CpuSet;
 
@@ -106,6 +108,8 @@ struct Runner {
     work_ns: u64,
     hog: bool,
     waits: bool,
+    /// Since its last sleep that counts.
+    awake_ns: u64,
     is_pinned: bool,
     view: TaskView,
 }
@@ -203,6 +207,9 @@ pub fn run_judged(
             step(&cores[index], queue, &mut runners, program);
         }
         now_ns += TICK_NS;
+        for runner in runners.iter_mut().filter(|runner| !runner.waits) {
+            runner.awake_ns += TICK_NS;
+        }
         assert!(now_ns < 600_000 * MS, "the program never ends");
         if program.kernel_balances {
             spread(now_ns, &mut runners, &mut queues);
@@ -247,10 +254,10 @@ pub fn run_judged(
 
 fn runner(cpu: usize, tid: u32, work_ns: u64, hog: bool) -> Runner {
     let allowed = CpuSet::first(MAX_CPUS);
-    let view = TaskView { switches: 0, allowed, ..cleared(task(tid, cpu as u32)) };
+    let view = TaskView { sleeps: 0, allowed, ..cleared(task(tid, cpu as u32)) };
     let (vruntime_ns, done_ns, debt_ns) = (0, 0, 0);
     let (waits, is_pinned) = (false, false);
-    Runner { cpu, vruntime_ns, done_ns, debt_ns, work_ns, hog, waits, is_pinned, view }
+    Runner { cpu, vruntime_ns, done_ns, debt_ns, work_ns, hog, waits, awake_ns: 0, is_pinned, view }
 }
 
 /// Replaces what each task spun by what samples tell of it.
@@ -259,6 +266,7 @@ fn sample(snapshot: &mut Snapshot, dice: &mut Dice) {
         let samples = task.run_ns / SAMPLE_NS;
         let hits = (0..samples).filter(|_| dice.below(task.run_ns.max(1)) < task.spun_ns).count();
         task.spun_ns = task.run_ns * hits as u64 / samples.max(1);
+        task.samples = samples as u32;
     }
 }
 
@@ -303,10 +311,11 @@ fn cleared(view: TaskView) -> TaskView {
     TaskView {
         run_ns: 0,
         spun_ns: 0,
+        samples: 0,
         received_ns: 0,
         stolen_ns: 0,
         wait_ns: 0,
-        switches: 0,
+        sleeps: 0,
         ..view
     }
 }
@@ -333,9 +342,6 @@ fn step(core: &Core, queue: &mut Queue, runners: &mut [Runner], program: &Progra
     if expired || queue.current.is_none_or(|current| runners[current].waits) {
         let wanting = queue.tasks.iter().copied().filter(|task| !runners[*task].waits);
         let next = wanting.min_by_key(|task| (runners[*task].vruntime_ns, *task));
-        if let (Some(next), true) = (next, next != queue.current) {
-            runners[next].view.switches += 1;
-        }
         queue.current = next;
         queue.slice_ns = SLICE_NS;
     }
@@ -365,6 +371,10 @@ fn step(core: &Core, queue: &mut Queue, runners: &mut [Runner], program: &Progra
         runner.view.spun_ns += run_ns * spun_ns / received_ns.max(1);
     }
     runner.waits = !runner.hog && program.sleeps && runner.done_ns >= runner.work_ns;
+    if runner.waits && runner.awake_ns >= ONE_SLEEP_NS {
+        runner.view.sleeps += 1;
+        runner.awake_ns = 0;
+    }
 }
 
 fn observe(
