@@ -288,6 +288,14 @@ static __always_inline void send_event(struct cpu_account *c, u64 kind, u64 tid,
 		c->lost_events++;
 }
 
+static __always_inline void count_sleep(struct task_account *t, u64 now)
+{
+	if (!t->awake_since_ns || elapsed_ns(t->awake_since_ns, now) < ONE_SLEEP_NS)
+		return;
+	t->sleeps++;
+	t->awake_since_ns = 0;
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
@@ -321,14 +329,19 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 
 	if (leaving) {
 		charge(leaving, c, c->sum_ns[CPU_FOLLOWED], stolen_ns(c), steal_ns(rq));
-			/* If it was preempted, it waits from now on; if not, it sleeps. */
-		leaving->waiting_since_ns = preempt || !prev_state ? now : 0;
+		if (preempt || !prev_state) {
+			leaving->waiting_since_ns = now;
+		} else {
+			leaving->waiting_since_ns = 0;
+			count_sleep(leaving, now);
+		}
 	}
 	if (arriving) {
 		if (arriving->waiting_since_ns)
 			arriving->wait_ns += elapsed_ns(arriving->waiting_since_ns, now);
 		arriving->waiting_since_ns = 0;
-		arriving->switches++;
+		if (!arriving->awake_since_ns)
+			arriving->awake_since_ns = now;
 	}
 	c->followed_at_switch_ns = c->sum_ns[CPU_FOLLOWED];
 	c->stolen_at_switch_ns = stolen_ns(c);

@@ -47,6 +47,12 @@ struct cpu_account {
 	u64 pad[8];		/* to 256 bytes: CPUs share no cache line */
 };
 
+/*
+ * Where a parallel region ends and the next one begins, a task sleeps twice within a moment: sleeps with
+ * less than this in between are one.
+ */
+#define ONE_SLEEP_NS 5000000
+
 /* One followed task, kept in the kernel's task-local storage. */
 struct task_account {
 	u64 program;		/* the number that user space gave to the followed program */
@@ -55,10 +61,11 @@ struct task_account {
 	u64 received_ns;	/* run_ns weighted with the CPU's speed / 1024 */
 	u64 wait_ns;		/* runnable, but not on a CPU */
 	u64 waiting_since_ns;	/* 0: not waiting */
-	u64 switches;		/* times switched in */
+	u64 awake_since_ns;	/* end of the last sleep that counts; 0: none, or asleep in one */
+	u64 sleeps;		/* times that it went to sleep, ONE_SLEEP_NS or more after another one */
 	/* What waiting.bpf.c saw, while it was attached. */
-	u64 samples;		/* the task was found on a CPU, its process has wait_ranges */
-	u64 spun;		/* of these: it waited */
+	u64 samples;		/* how often it was found on a CPU while its process had wait_ranges */
+	u64 spun;		/* in how many of these samples it waited */
 };
 
 /* What list_tasks writes for each followed task. */

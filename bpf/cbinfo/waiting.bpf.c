@@ -7,11 +7,11 @@
  *
  * 1. on_sample. A clock interrupts the CPUs of the programs at a rate that user space sets. The address
  *    at which the task is then, in user space, lies in the text of a synchronisation runtime
- *    (wait_ranges, found by user space in the maps of the process), or it does not. A task that is in
- *    the kernel is where its system call was made; in sched_yield(2), which libomp calls while it waits,
- *    it waits wherever that is. Interrupts and softirqs are no time of the task, so what hits a softirq
- *    counts for no task. The address goes to user space, too, which finds by it where threads wait in
- *    code of their own (product/host, profile.rs).
+ *    (wait_ranges, found by user space in the maps of the process), or it does not. For a task in the
+ *    kernel, the address is that of its system call. In sched_yield(2), which libomp calls while it
+ *    waits, a task waits whatever its address is. Interrupts and softirqs are no time of the task, so a
+ *    sample that hits a softirq counts for no task. The address goes to user space, too, which finds by
+ *    it where threads wait in code of their own (product/host, profile.rs).
  *
  * 2. on_system_call. The last thread that arrives at a barrier wakes all others: futex(FUTEX_WAKE,
  *    INT_MAX), also where none of them sleeps. libgomp's and glibc's barriers do that; so these calls

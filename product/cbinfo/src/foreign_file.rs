@@ -1,6 +1,6 @@
 //! Files that other users chose, read without harm to the reader: only regular files are opened, the
 //! open never waits, and so much is read of a file that what is kept of it stays within bounds. [`open`]
-//! and [`Bounded`] are for `runtimes.rs`, which reads symbols while root's daemon serves everybody.
+//! and [`Bounded`] are for `runtimes.rs`, which reads symbols while root's daemon serves all users.
 
 use std::cell::Cell;
 use std::fs::File;

@@ -58,7 +58,8 @@ pub(crate) struct RawTask {
     received_ns: u64,
     wait_ns: u64,
     waiting_since_ns: u64,
-    switches: u64,
+    awake_since_ns: u64,
+    sleeps: u64,
     samples: u64,
     spun: u64,
 }
@@ -209,8 +210,8 @@ pub struct TaskAccount {
     pub received_ns: u64,
     /// Time runnable but not running, in ns.
     pub wait_ns: u64,
-    /// How often it was switched in.
-    pub switches: u64,
+    /// How often it went to sleep; sleeps with less than 5 ms in between are one.
+    pub sleeps: u64,
     /// How often it was found on a CPU while [`crate::Waiting::start_sampling`] was in force.
     pub samples: u64,
     /// How many of these found it waiting for other tasks: it spun, or yielded.
@@ -234,7 +235,7 @@ impl From<&RawTask> for TaskAccount {
             stolen_ns: raw.stolen_ns,
             received_ns: raw.received_ns,
             wait_ns: raw.wait_ns,
-            switches: raw.switches,
+            sleeps: raw.sleeps,
             samples: raw.samples,
             spun: raw.spun,
             now_ns: raw.now_ns,
@@ -296,7 +297,7 @@ mod tests {
     #[test]
     fn layouts_match_the_header() {
         assert_eq!(size_of::<RawCpu>(), 256);
-        assert_eq!(size_of::<RawTask>(), 18 * 8);
+        assert_eq!(size_of::<RawTask>(), 19 * 8);
         assert_eq!(size_of::<RawEvent>(), 4 * 8);
         assert_eq!(size_of::<RawWakeWord>(), 2 * 8);
         assert_eq!(size_of::<RawWaitRanges>(), 34 * 8);

@@ -16,6 +16,7 @@
 //! | `foreign_file` | reading files that other users chose |
 //! | `interrupt_cost` | measuring what an interrupt costs outside its tracepoints |
 //! | `support` | whether this kernel and this process can do it |
+//! | `malformed_functions` | a fault of some kernels' BTF, which `doctor` and the keel ask about |
 //! | `clock` | the clock of the accounting |
 
 mod accounting;

@@ -6,7 +6,11 @@
 #![allow(clippy::unwrap_used)]
 
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 
 use evenkeel_cbinfo::{Cbinfo, CpuAccount, TaskAccount, TaskEvent, support};
 
@@ -148,6 +152,63 @@ fn a_busy_task_runs_waits_or_is_stolen_from_all_the_time() {
     assert!(after.runnable);
     // On CPUs of full speed, received time is run time.
     assert_eq!(after.received_ns - before.received_ns, after.run_ns - before.run_ns);
+}
+
+/// A figure of /proc/thread-self/status.
+fn of_this_thread(name: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_whitespace().last().unwrap().parse().unwrap()
+}
+
+struct SetWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn sleeps_are_counted_and_neither_naps_nor_being_preempted() {
+    let stops = AtomicBool::new(false);
+    let usable = sched_getaffinity(Pid::from_raw(0)).unwrap();
+    let mut first = CpuSet::new();
+    first.set((0..CpuSet::count()).find(|cpu| usable.is_set(*cpu).unwrap()).unwrap()).unwrap();
+    std::thread::scope(|scope| {
+        // Both want the same CPU.
+        scope.spawn(|| {
+            sched_setaffinity(Pid::from_raw(0), &first).unwrap();
+            while !stops.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        scope.spawn(|| {
+            let _end = SetWhenDropped(&stops);
+            let Some(mut cbinfo) = open() else { return };
+            sched_setaffinity(Pid::from_raw(0), &first).unwrap();
+            cbinfo.follow(std::process::id(), 1).unwrap();
+            let own = nix::unistd::gettid().as_raw() as u32;
+            let mut sleeps = || {
+                let tasks = cbinfo.tasks().unwrap();
+                tasks.into_iter().find(|task| task.tid == own).unwrap().sleeps
+            };
+            let figures = ["voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"];
+            let (before, [slept, preempted]) = (sleeps(), figures.map(of_this_thread));
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while of_this_thread(figures[1]) < preempted + 100 {
+                assert!(Instant::now() < deadline, "it is not preempted");
+                let until = Instant::now() + Duration::from_millis(40);
+                while Instant::now() < until {
+                    std::hint::spin_loop();
+                }
+                // Two within a moment are one.
+                (0..2).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
+            }
+            let (counted, said) = (sleeps() - before, of_this_thread(figures[0]) - slept);
+            assert!((2 * counted).abs_diff(said) <= said / 5, "{counted} sleeps of {said}");
+        });
+    });
 }
 
 #[test]

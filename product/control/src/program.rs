@@ -4,10 +4,11 @@
 use std::path::Path;
 
 use procfs::process::{Process, all_processes};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// A program, by the name of its command or the path of its file.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 pub struct Program(String);
 

@@ -20,10 +20,10 @@ use serde_json::json;
 use crate::message::{Answer, MAX_REQUEST_BYTES, Request};
 use crate::shares::{MAX_PER_USER, Shares};
 
-/// Connections of all users but root, which can always connect to see what is wrong. Beyond that, the
+/// Connections of all users but root (root can always connect, to see what is wrong). Beyond that, the
 /// user with most of them loses one to a user with fewer.
 const MAX_CLIENTS: usize = 128;
-/// A connection on which no whole request comes, or no answer is read, for so long is closed.
+/// A connection is closed if for so long no whole request comes on it, or its answer is not read.
 const IDLE: Duration = Duration::from_secs(60);
 /// A connection that was idle for so long may be closed for another user.
 const IDLE_FOR_OTHERS: Duration = Duration::from_secs(1);

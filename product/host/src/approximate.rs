@@ -97,10 +97,12 @@ impl Approximate {
 
     fn task(&self, thread: &Task, program: u32) -> Option<(TaskId, TaskReading)> {
         let stat = thread.stat().ok()?;
-        let (run_ns, wait_ns, switches) = match thread.schedstat() {
-            Ok(times) => (times.sum_exec_runtime, times.run_delay, times.pcount),
-            Err(_) => ((stat.utime + stat.stime) * ns_per_tick(), 0, 0),
+        let (run_ns, wait_ns) = match thread.schedstat() {
+            Ok(times) => (times.sum_exec_runtime, times.run_delay),
+            Err(_) => ((stat.utime + stat.stime) * ns_per_tick(), 0),
         };
+        // A voluntary switch is a sleep: yielding counts as being preempted.
+        let sleeps = thread.status().ok().and_then(|status| status.voluntary_ctxt_switches);
         let id = TaskId { tid: thread.tid as u32, start: stat.starttime };
         let cpu = stat.processor.unwrap_or(0).max(0) as u32;
         let speed = u64::from(self.speeds.get(cpu as usize).copied().unwrap_or(1024));
@@ -115,7 +117,7 @@ impl Approximate {
             stolen_ns: 0,
             received_ns,
             wait_ns,
-            switches,
+            sleeps: sleeps.unwrap_or(0),
             samples: 0,
             spun: 0,
             runnable: stat.state == 'R',

@@ -1,15 +1,19 @@
 //! One round over the balanced programs: observe, decide, act, record. `run` balances one program,
-//! the daemon many. All programs of a balancer share its accounting, its journal and every rule, but
-//! each has its own plan, in which the tasks of the others are foreign load.
+//! the daemon many. All programs of a balancer share its accounting, its journal and every rule. By
+//! `lag`, each has its own plan, in which the tasks of the others are foreign load; by the paper's
+//! policy they have one plan together (`together`).
 
+mod due;
 mod end;
+mod places;
 mod resting;
+mod together;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 
-use evenkeel_capability::{Plan, Policy, Reason, Snapshot, TaskId, plan};
+use evenkeel_capability::{Invalid, Plan, Policy, Snapshot, State, TaskId, plan};
 use evenkeel_cbinfo::TaskEvent;
 use evenkeel_journal::{PlaceError, Placed, Session, Style, SupervisedSession, TaskRef, affinity};
 use evenkeel_machine::{CpuSet, Machine};
@@ -20,12 +24,14 @@ use crate::observe::{Accounting, ObserveError, Observer};
 use crate::options::{Options, Placement};
 use crate::place::{GuardedError, place};
 use crate::program::{Program, task_ref};
-use crate::reading::{Freedom, TaskReading};
+use crate::reading::{Freedom, Reading, TaskReading};
 use crate::rest::Useless;
 use crate::shares::{Shares, SharesStatus};
 use crate::summary::Totals;
 use crate::threads::{ThreadWatch, Threads};
 use crate::waits::{ThreadTimes, Waits};
+
+use places::{Place, places};
 
 /// Why a round failed.
 #[derive(Debug, thiserror::Error)]
@@ -41,10 +47,6 @@ const SETTLING_NS: u64 = 500_000_000;
 /// Failed moves that are logged as warnings; more are only counted.
 const LOGGED_REFUSALS: u64 = 10;
 
-/// A program that is due within 1/2 of its interval joins a round that starts for another program: one
-/// reading then serves both, and they stay in step while they are at rest.
-const TOGETHER_SHARE: u64 = 2;
-
 /// Balances programs. The caller numbers them.
 pub struct Balancer {
     machine: Machine,
@@ -53,6 +55,8 @@ pub struct Balancer {
     accounting: Accounting,
     session: Option<SupervisedSession>,
     policy: Policy,
+    /// What the one plan of all programs remembers; only by the paper's policy.
+    together: Option<State>,
     options: Options,
     isolated: CpuSet,
     programs: BTreeMap<u32, Program>,
@@ -76,6 +80,7 @@ impl Balancer {
         observer.set_runtimes(&options.runtimes);
         let accounting = observer.accounting();
         Ok(Self {
+            together: together_for(&options.policy),
             policy: policy_for(accounting, &options.policy),
             observer,
             accounting,
@@ -125,6 +130,18 @@ impl Balancer {
         Ok(())
     }
 
+    /// Whether tasks can be moved: a journal can be written.
+    pub fn can_move(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// Decides and counts the moves of a program from now on, and makes none.
+    pub(crate) fn only_watch(&mut self, program: u32) {
+        if let Some(program) = self.programs.get_mut(&program) {
+            program.is_watched = true;
+        }
+    }
+
     /// Divides the loops of a program, which was started with this page, by capability.
     pub(crate) fn share(&mut self, program: u32, mut shares: Shares) {
         shares.set_policy(&self.policy);
@@ -162,6 +179,7 @@ impl Balancer {
     fn follow_accounting(&mut self) {
         self.accounting = self.observer.accounting();
         self.policy = policy_for(self.accounting, &self.options.policy);
+        self.together = together_for(&self.policy);
         for program in self.programs.values_mut() {
             program.set_policy(self.policy.clone());
         }
@@ -175,6 +193,11 @@ impl Balancer {
     /// The totals of a program so far.
     pub fn totals(&self, program: u32) -> Option<&Totals> {
         self.programs.get(&program).map(|program| &program.totals)
+    }
+
+    /// The last reading.
+    pub(crate) fn last_reading(&self) -> &Rc<Reading> {
+        self.observer.last()
     }
 
     /// How a program waited in the last seconds, and where the time of each of its threads went.
@@ -195,9 +218,7 @@ impl Balancer {
     pub fn balance_due(&mut self) -> Result<Vec<u32>, BalancerError> {
         self.observer.close_due_window();
         self.handle_events()?;
-        let times = self.programs.iter();
-        let times = times.map(|(number, program)| (*number, program.due_ns, program.interval_ns));
-        let due = due_at(monotonic_ns(), times);
+        let due = self.due(monotonic_ns());
         if due.is_empty() {
             return Ok(due);
         }
@@ -206,23 +227,58 @@ impl Balancer {
         if is_other_source {
             self.follow_accounting();
         }
-        for number in &due {
-            let Some(mut program) = self.programs.remove(number) else { continue };
-            if is_other_source {
+        let take = |number: &u32| Some((*number, self.programs.remove(number)?));
+        let mut programs: Vec<(u32, Program)> = due.iter().filter_map(take).collect();
+        if is_other_source {
+            for (_, program) in &mut programs {
                 // Nothing was counted in this interval: the new source has just begun.
                 program.last = Rc::clone(self.observer.last());
                 program.interval_ns = program.state.first_interval_ns();
-            } else if result.is_ok() {
-                result = self.balance(*number, &mut program);
             }
+        } else if result.is_ok() {
+            result = self.balance_all(&mut programs);
+        }
+        for (number, mut program) in programs {
             // From now and not from the last deadline: after a suspend there is nothing to catch up.
             program.due_ns = monotonic_ns() + program.interval_ns;
-            self.programs.insert(*number, program);
+            self.programs.insert(number, program);
         }
         result.map(|()| due)
     }
 
-    fn balance(&mut self, number: u32, program: &mut Program) -> Result<(), BalancerError> {
+    /// The programs of the round that starts now; none while no program is due.
+    fn due(&self, now_ns: u64) -> Vec<u32> {
+        let times = self.programs.iter();
+        let times = times.map(|(number, program)| (*number, program.due_ns, program.interval_ns));
+        if self.together.is_some() {
+            return due::all_at(now_ns, times);
+        }
+        due::each_at(now_ns, times)
+    }
+
+    fn balance_all(&mut self, programs: &mut [(u32, Program)]) -> Result<(), BalancerError> {
+        let together = self.together.take();
+        let is_together = together.is_some();
+        if let Some(mut state) = together {
+            let result = self.balance_together(programs, &mut state);
+            self.together = Some(state);
+            result?;
+        }
+        // Also a program that is only watched: tasks that stay where they are have no part in a plan
+        // that moves others.
+        for (number, program) in programs {
+            if is_together && !program.is_watched {
+                continue;
+            }
+            let Some(seen) = self.look(*number, program) else { continue };
+            let planned = plan(&seen.snapshot, &mut program.state);
+            self.carry_out(planned, seen, program)?;
+        }
+        Ok(())
+    }
+
+    /// What is to be known of a program before its plan; `None`: no time has passed.
+    fn look(&mut self, number: u32, program: &mut Program) -> Option<Seen> {
         program.interval_ns = program.state.first_interval_ns();
         if let Some(shares) = &program.shares {
             shares.beat();
@@ -230,7 +286,7 @@ impl Balancer {
         self.update_cpus(number, program);
         let now = Rc::clone(self.observer.last());
         program.watch_threads(number, &now);
-        let Some(mut snapshot) = self.snapshot(number, program) else { return Ok(()) };
+        let mut snapshot = self.snapshot(number, program)?;
         if let Some(session) = self.session.as_mut().map(SupervisedSession::session) {
             program.free_new_tasks(number, &now, session);
         }
@@ -240,7 +296,17 @@ impl Balancer {
             working_sets.measure(&mut snapshot);
         }
         program.totals.add(&snapshot, self.observer.last());
-        let mut plan = match plan(&snapshot, &mut program.state) {
+        Some(Seen { snapshot, waits })
+    }
+
+    /// Acts by the plan, and remembers it.
+    fn carry_out(
+        &mut self,
+        planned: Result<Plan, Invalid>,
+        Seen { snapshot, waits }: Seen,
+        program: &mut Program,
+    ) -> Result<(), BalancerError> {
+        let mut plan = match planned {
             Ok(plan) => plan,
             Err(invalid) => {
                 // The kernel's own lists contradict each other for a moment at times.
@@ -263,7 +329,7 @@ impl Balancer {
     /// Leaves in the plan what the program's lever may do now: loops are divided and threads stay, or
     /// threads are moved as far as that is not withdrawn.
     fn choose_lever(&self, snapshot: &Snapshot, plan: &mut Plan, program: &mut Program) {
-        if self.options.dry_run {
+        if self.options.dry_run || program.is_watched {
             return;
         }
         let can_place = self.session.is_some();
@@ -353,15 +419,17 @@ impl Balancer {
             if session.is_some_and(|session| session.has_yielded(&task)) {
                 return Freedom { allowed: CpuSet::new(), fixed: true };
             }
-            if session.is_some_and(|session| session.pinned_cpu(&task).is_some()) {
-                return Freedom { allowed: usable.clone(), fixed: false };
+            // Our own pin does not restrict it.
+            let allowed = session.and_then(|session| session.allowed_while_pinned(&task, &usable));
+            if let Some(allowed) = allowed {
+                return Freedom { allowed, fixed: false };
             }
             match affinity::get(task.tid) {
                 Ok(allowed) => Freedom { allowed, fixed: false },
                 Err(_) => Freedom { allowed: CpuSet::new(), fixed: true },
             }
         };
-        let mut snapshot = self.observer.snapshot(&program.last, number, &usable, freedom)?;
+        let mut snapshot = self.observer.snapshot(&program.last, &[number], &usable, freedom)?;
         // Figures in clock ticks are too coarse to measure a split by.
         snapshot.seen.spinning |= self.accounting.is_exact() && program.waits_asleep();
         Some(snapshot)
@@ -372,8 +440,9 @@ impl Balancer {
         let mut refused = Vec::new();
         let mut is_pinned = false;
         self.release_held(plan, program);
+        let is_watched = self.options.dry_run || program.is_watched;
         let totals = &mut program.totals;
-        if self.options.dry_run || (plan.moves.is_empty() && plan.pins.is_empty()) {
+        if is_watched || (plan.moves.is_empty() && plan.pins.is_empty()) {
             totals.proposed += plan.moves.len() as u64;
             return refused;
         }
@@ -466,12 +535,17 @@ impl Balancer {
     /// Once a plan keeps no task any more, gives the tasks that were kept their own mask back. With hard
     /// placement every task stays pinned until its next move.
     fn release_held(&mut self, plan: &Plan, program: &mut Program) {
-        // A task that waited for a whole interval is in no pin, but stays a part of the split.
-        if program.held.is_empty() || !plan.pins.is_empty() {
+        // A task that waited for a whole interval is in no pin, but stays a part of a split. Where tasks
+        // are gathered on some CPUs, others may have been given its CPU.
+        if program.held.is_empty() || !(plan.pins.is_empty() || plan.is_gathered()) {
             return;
         }
         let Some(session) = self.session.as_mut().map(SupervisedSession::session) else { return };
-        for (id, process) in std::mem::take(&mut program.held) {
+        let is_kept = |id: &TaskId| plan.pins.iter().any(|pin| pin.task == *id);
+        let (kept, released): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut program.held).into_iter().partition(|(id, _)| is_kept(id));
+        program.held = kept;
+        for (id, process) in released {
             match session.release(&task_ref(id, process)) {
                 Ok(_) | Err(PlaceError::Gone { .. }) => {}
                 Err(why) => tracing::warn!("{why}"),
@@ -488,45 +562,15 @@ impl Balancer {
     }
 }
 
-/// Where a task goes: by a move, with its reason, or by a pin where it is.
-struct Place<'a> {
-    task: TaskId,
-    from: u32,
-    to: u32,
-    reason: Option<&'a Reason>,
+/// A program as it was in the interval that just ended.
+struct Seen {
+    snapshot: Snapshot,
+    waits: Waits,
 }
 
-/// The moves of a plan, then its pins of tasks that are not moved.
-fn places<'a>(plan: &'a Plan, snapshot: &Snapshot) -> Vec<Place<'a>> {
-    let moves = plan.moves.iter().map(|made| Place {
-        task: made.task,
-        from: made.from,
-        to: made.to,
-        reason: Some(&made.reason),
-    });
-    let moved: BTreeSet<TaskId> = plan.moves.iter().map(|made| made.task).collect();
-    let at: BTreeMap<TaskId, u32> = snapshot.tasks.iter().map(|task| (task.id, task.cpu)).collect();
-    let pins = plan.pins.iter().filter(|pin| !moved.contains(&pin.task)).map(|pin| Place {
-        task: pin.task,
-        from: at.get(&pin.task).copied().unwrap_or(pin.cpu),
-        to: pin.cpu,
-        reason: None,
-    });
-    moves.chain(pins).collect()
-}
-
-/// The programs of the round that starts now, from each program's number, due time and interval. It is
-/// empty until the first program is due, however often it is called.
-fn due_at(now_ns: u64, times: impl Iterator<Item = (u32, u64, u64)> + Clone) -> Vec<u32> {
-    if !times.clone().any(|(_, due_ns, _)| due_ns <= now_ns) {
-        return Vec::new();
-    }
-    times
-        .filter(|(_, due_ns, interval_ns)| {
-            due_ns.saturating_sub(interval_ns / TOGETHER_SHARE) <= now_ns
-        })
-        .map(|(program, _, _)| program)
-        .collect()
+/// What the one plan of all programs remembers; `None` where each program has its own.
+fn together_for(policy: &Policy) -> Option<State> {
+    matches!(policy, Policy::Paper(_)).then(|| State::new(policy.clone()))
 }
 
 /// Figures in clock ticks are coarse: the policy then needs longer intervals and a larger tolerance.
@@ -534,18 +578,5 @@ fn policy_for(accounting: Accounting, policy: &Policy) -> Policy {
     match (accounting, policy) {
         (Accounting::Procfs, Policy::Lag(parameters)) => Policy::Lag(parameters.for_ticks()),
         (_, policy) => policy.clone(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_due_program_takes_others_along_and_no_round_starts_before() {
-        let times = [(1, 1000, 100), (2, 1040, 100), (3, 1060, 100)];
-        assert!(due_at(999, times.into_iter()).is_empty());
-        assert_eq!(due_at(1000, times.into_iter()), [1, 2]);
-        assert_eq!(due_at(1010, times.into_iter()), [1, 2, 3]);
     }
 }

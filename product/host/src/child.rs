@@ -8,6 +8,7 @@
 
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,7 +23,7 @@ use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, raise, sign
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp};
 
-/// Signals that are passed on to the command.
+/// Signals that are passed on to the command, besides all real-time signals.
 const FORWARDED: &[Signal] = &[
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -126,6 +127,15 @@ impl End {
     }
 }
 
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(code) => write!(f, "exit code {code}"),
+            Self::Killed(signal) => write!(f, "killed by signal {signal}"),
+        }
+    }
+}
+
 impl Origin {
     /// Gives a child back what the Rust runtime and [`Child::start`] changed: between fork and exec, or
     /// before exec alone.
@@ -184,9 +194,7 @@ impl Child {
         origin: Origin,
     ) -> Result<Self, ChildError> {
         let (name, arguments) = command.split_first().ok_or(Errno::EINVAL)?;
-        let mut watched = SigSet::empty();
-        watched.add(Signal::SIGCHLD);
-        FORWARDED.iter().for_each(|signal| watched.add(*signal));
+        let watched = watched_signals();
         let mut original = SigSet::empty();
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&watched), Some(&mut original))?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
@@ -251,16 +259,30 @@ impl Child {
     /// The signals or the state of the command cannot be read.
     pub fn handle_signals(&self) -> Result<Option<End>, ChildError> {
         while let Some(info) = self.signals.read_signal()? {
-            let Ok(signal) = Signal::try_from(info.ssi_signo as i32) else { continue };
-            if signal == Signal::SIGTERM {
+            let number = info.ssi_signo as i32;
+            if number == libc::SIGTERM {
                 self.is_told_to_end.set(true);
             }
-            if signal != Signal::SIGCHLD && self.passes_on(&info) {
-                // Fails if the command has ended: `collect` sees that.
-                let _ = kill(self.pid, signal);
+            if number != libc::SIGCHLD && self.passes_on(&info) {
+                self.pass_on(&info);
             }
         }
         self.collect()
+    }
+
+    /// Passes a signal on, with the value that its sender gave it by sigqueue(3). Fails if the command
+    /// has ended: `collect` sees that.
+    fn pass_on(&self, info: &siginfo) {
+        let (pid, number) = (self.pid.as_raw(), info.ssi_signo as i32);
+        // SAFETY: system calls with integers; the pointer is a number for the receiver.
+        unsafe {
+            if info.ssi_code == libc::SI_QUEUE {
+                let value = libc::sigval { sival_ptr: info.ssi_ptr as *mut libc::c_void };
+                libc::sigqueue(pid, number, value);
+            } else {
+                libc::kill(pid, number);
+            }
+        }
     }
 
     /// Signals of the kernel (Ctrl-C, Ctrl-Z, a hang-up) go to the whole process group, so the
@@ -270,7 +292,9 @@ impl Child {
     /// signal.
     fn passes_on(&self, info: &siginfo) -> bool {
         let sender = Pid::from_raw(info.ssi_pid as i32);
-        info.ssi_code <= 0 && sender != self.pid && self.signals_all != Some(sender)
+        // A write of this process beyond its limit gives SIGXFSZ, as if this process had sent it.
+        let is_own = sender == Pid::this();
+        info.ssi_code <= 0 && !is_own && sender != self.pid && self.signals_all != Some(sender)
     }
 
     fn collect(&self) -> Result<Option<End>, ChildError> {
@@ -298,6 +322,21 @@ impl Child {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+/// The signals that this process reads: of the command, and those that are passed on to it.
+fn watched_signals() -> SigSet {
+    let mut named = SigSet::empty();
+    named.add(Signal::SIGCHLD);
+    FORWARDED.iter().for_each(|signal| named.add(*signal));
+    let mut all: libc::sigset_t = *named.as_ref();
+    // SAFETY: adds numbers that libc names to a set of our own, which was initialised by nix.
+    unsafe {
+        for number in libc::SIGRTMIN()..=libc::SIGRTMAX() {
+            libc::sigaddset(&mut all, number);
+        }
+        SigSet::from_sigset_t_unchecked(all)
     }
 }
 

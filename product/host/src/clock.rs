@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use evenkeel_capability::TaskId;
+use evenkeel_journal::TaskRef;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::time::{ClockId, clock_gettime};
 
@@ -23,6 +24,11 @@ fn clock_ns(clock: ClockId) -> u64 {
 /// When a task was started, on [`boottime_ns`]'s clock.
 pub(crate) fn start_ns(id: TaskId) -> u64 {
     id.start.saturating_mul(ns_per_tick())
+}
+
+/// The same of a process in the journal.
+pub(crate) fn started_ns(task: &TaskRef) -> u64 {
+    task.start_time_ticks.saturating_mul(ns_per_tick())
 }
 
 /// Length of a clock tick, the unit of times in /proc.

@@ -6,6 +6,7 @@ use std::fmt;
 use evenkeel_capability::{Move, Plan, Reason, Snapshot, average_per_mille};
 use evenkeel_journal::TaskRef;
 use evenkeel_machine::CpuSet;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::observe::Accounting;
@@ -67,7 +68,7 @@ pub enum Refusal {
 }
 
 /// A decision as people read it. Its JSON form is what `status --json` and `explain --json` print.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct DecisionInWords {
     /// See [`Decision`].
     pub at_ns: u64,

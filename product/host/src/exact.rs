@@ -118,7 +118,7 @@ impl Exact {
             stolen_ns: task.stolen_ns,
             received_ns: task.received_ns,
             wait_ns: task.wait_ns,
-            switches: task.switches,
+            sleeps: task.sleeps,
             samples: task.samples,
             spun: task.spun,
             runnable: task.runnable,

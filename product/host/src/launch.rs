@@ -1,7 +1,9 @@
 //! What `evenkeel run` is asked to start, and how.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use evenkeel_journal::SupervisorCommand;
 
@@ -26,6 +28,8 @@ pub struct Launch {
     pub shares: Option<PathBuf>,
     /// Called with every decision as it is made (`--explain`).
     pub explain: Option<fn(&Decision)>,
+    /// Where a trace for Perfetto's viewer is written (`--perfetto`): a regular file.
+    pub trace: Option<Arc<File>>,
     /// The process that sends each of its signals to all processes of the command.
     pub signals_all: Option<u32>,
     /// Variables that the command gets besides this process' own.

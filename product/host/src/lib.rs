@@ -30,6 +30,7 @@
 //! | `launch` | what `run` is asked to start |
 //! | `job` | which process balances the command of `run`, and what a job's balancer does for it |
 //! | `publish` | when the status of a run is written |
+//! | `trace` | the history of a run for Perfetto's viewer |
 //! | `signs` | what tells that CPUs are unequal, without anything being loaded |
 //! | `quiet` | the time of a run before there is such a sign |
 //! | `rest` | when the accounting is unloaded for a while, since nothing is gained |
@@ -72,6 +73,7 @@ mod signs;
 mod status_file;
 mod summary;
 mod threads;
+mod trace;
 mod wait;
 mod waits;
 mod watch;

@@ -10,6 +10,7 @@ use evenkeel_cbinfo::{Cbinfo, TaskEvent, Unsupported};
 use evenkeel_control::Peer;
 use evenkeel_journal::effective_cpuset;
 use evenkeel_machine::{Cpu, CpuSet, Machine};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::approximate::Approximate;
@@ -33,7 +34,7 @@ pub enum AccountingChoice {
 }
 
 /// The source of figures in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accounting {
     /// Exact, by BPF (cbinfo).
@@ -283,14 +284,14 @@ impl Observer {
     pub fn snapshot(
         &self,
         earlier: &Reading,
-        program: u32,
+        programs: &[u32],
         usable: &CpuSet,
         freedom: impl FnMut(TaskId, &TaskReading) -> Freedom,
     ) -> Option<Snapshot> {
         // For a CPU that sysfs does not show.
-        let unknown = |core| CpuFacts { speed: 1024, core, node: 0 };
+        let unknown = |core| CpuFacts { speed: 1024, core, node: 0, energy_rank: None };
         let facts = |cpu: u32| self.facts.get(&cpu).copied().unwrap_or_else(|| unknown(cpu));
-        self.last.since(earlier, program, usable, facts, freedom)
+        self.last.since(earlier, programs, usable, facts, freedom)
     }
 
     /// Takes a reading. If a daemon that gave the figures gives no more, this and all later readings are
@@ -450,9 +451,11 @@ fn without_gaps(speeds: &BTreeMap<u32, u32>) -> Vec<u32> {
 }
 
 fn facts_of(machine: &Machine) -> BTreeMap<u32, CpuFacts> {
+    let ranks = machine.energy_ranks().map(|found| found.ranks).unwrap_or_default();
     let facts = |cpu: &Cpu| {
         let Cpu { id, capability, core, node, .. } = cpu;
-        (*id, CpuFacts { speed: *capability, core: *core, node: *node })
+        let energy_rank = ranks.get(id).copied();
+        (*id, CpuFacts { speed: *capability, core: *core, node: *node, energy_rank })
     };
     machine.cpus.iter().map(facts).collect()
 }

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use evenkeel_capability::Policy;
 use evenkeel_machine::CpuSet;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::observe::AccountingChoice;
 
 /// How tasks are placed on CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
     /// Migrate the task and give its own mask back at once: the program sees all its CPUs at all times.

@@ -3,8 +3,8 @@
 //!
 //! In a program with barriers a thread on a faster CPU has done its share sooner, and waits. If it
 //! spins, be it in a runtime without symbols or in a loop of its own, samples find it there, in a few
-//! instructions: often on a faster CPU, hardly ever on a slower one. All other code takes the less of
-//! its time there.
+//! instructions: often on a faster CPU, hardly ever on a slower one. On a faster CPU all other code has
+//! the smaller part of its samples.
 //!
 //! Samples of one thread are compared with samples of the same thread only, since threads may run
 //! different code. So the threads must have been on CPUs of both kinds, which takes a few exchanges. The
@@ -350,6 +350,7 @@ mod tests {
                 core: cpu,
                 node: 0,
                 speed: 1024,
+                energy_rank: None,
                 noise_ns: INTERVAL_NS * (100 - percent) / 100,
                 rt_ns: 0,
                 idle_ns: 0,
@@ -363,10 +364,11 @@ mod tests {
                 queue: 0,
                 run_ns: INTERVAL_NS,
                 spun_ns: 0,
+                samples: 0,
                 received_ns: INTERVAL_NS,
                 stolen_ns: 0,
                 wait_ns: 0,
-                switches: 1,
+                sleeps: 1,
                 runnable: true,
                 allowed: CpuSet::first(8),
                 fixed: false,

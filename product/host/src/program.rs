@@ -34,6 +34,8 @@ pub(crate) struct Program {
     pub(crate) proof: Proof,
     /// Tasks that a split keeps on their CPUs, and the process of each.
     pub(crate) held: BTreeMap<TaskId, u32>,
+    /// Its moves are decided and counted, and not made.
+    pub(crate) is_watched: bool,
     /// Only under `--shares`.
     pub(crate) shares: Option<Shares>,
     /// Only where it was told how many threads to start.
@@ -71,6 +73,7 @@ impl Program {
             state,
             proof,
             held: BTreeMap::new(),
+            is_watched: false,
             shares: None,
             threads: None,
             working_sets,

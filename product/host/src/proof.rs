@@ -14,7 +14,7 @@
 //! tried again when the asymmetry changes, or after a pause that doubles each time (`proof/stage.rs`).
 //! It is pure: a snapshot and a plan in, less of the plan out.
 //!
-//! What cannot be measured is not withheld: it is done as it always was, and said to be unverified.
+//! What cannot be measured is not withheld: it is done all the same, and said to be unverified.
 //! Where samples may soon tell whether tasks spin, exchanges are few until then.
 
 mod alternation;
@@ -49,6 +49,7 @@ const WITHDRAWN_INTERVAL_NS: u64 = 500_000_000;
 /// A window is not cut shorter than this.
 const LEAST_INTERVAL_NS: u64 = 20_000_000;
 const PAPER: &str = "the paper's policy moves tasks in every interval, whatever that gains";
+const EFFICIENT: &str = "less energy was asked for, whatever pace that costs";
 const LONG: &str = "its phases are longer than the windows in which a split is measured";
 const ROOM: &str = "tasks moved only to CPUs with more room, as the kernel could have done";
 
@@ -81,8 +82,8 @@ impl Proof {
         self.now_ns = self.now_ns.saturating_add(snapshot.interval_ns);
         let wants_split = !plan.pins.is_empty();
         self.was_used |= wants_split || !plan.moves.is_empty();
-        if !self.may_withhold {
-            self.unverified = Some(PAPER);
+        if !self.may_withhold || plan.is_gathered() {
+            self.unverified = Some(if self.may_withhold { EFFICIENT } else { PAPER });
             return;
         }
         let (is_on, left_ns) = self.split.judge(self.now_ns, snapshot, plan);

@@ -2,7 +2,7 @@
 
 use evenkeel_journal::{TaskError, TaskRef};
 
-use crate::clock::monotonic_ns;
+use crate::clock::{monotonic_ns, started_ns};
 use crate::launch::Launch;
 use crate::observe::Accounting;
 use crate::options::Options;
@@ -37,6 +37,9 @@ impl Published {
             balancer: own,
             program: None,
             root,
+            user: Some(nix::unistd::geteuid().as_raw()),
+            started_ns: TaskRef::of(root as i32).ok().map(|task| started_ns(&task)),
+            elapsed_ns: None,
             command: launch.words(),
             accounting: Accounting::None,
             placement: options.placement,

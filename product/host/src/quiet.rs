@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use evenkeel_capability::Policy;
+use evenkeel_capability::{LagParameters, Policy, Preference};
 use evenkeel_journal::effective_cpuset;
 use evenkeel_machine::{CpuSet, Machine};
 use nix::poll::{PollFd, PollFlags};
@@ -23,13 +23,17 @@ const FIRST_NS: [u64; 4] = [50_000_000, 100_000_000, 200_000_000, 400_000_000];
 /// ... and between all others.
 const LATER_NS: u64 = 1_000_000_000;
 
-/// Whether `run` is to wait for a sign. Figures that are asked for, and levers other than moves, are had
-/// at once; and where a daemon may serve figures, nothing is to be loaded here.
+/// Whether `run` is to wait for a sign. It does not where figures or levers other than moves are asked
+/// for, nor where a daemon may serve figures: nothing is loaded here then.
 pub(crate) fn may_wait(launch: &Launch, options: &Options) -> bool {
     let asks_for_figures = options.dry_run
         || launch.explain.is_some()
+        || launch.trace.is_some()
         || options.accounting != AccountingChoice::Auto
-        || !matches!(options.policy, Policy::Lag(_));
+        || !matches!(
+            options.policy,
+            Policy::Lag(LagParameters { prefer: Preference::Capable, .. })
+        );
     let has_other_lever = launch.threads.is_some() || launch.shares.is_some();
     let may_be_served = options.daemons.iter().any(|socket| socket.exists());
     !asks_for_figures && !has_other_lever && !may_be_served
@@ -66,9 +70,9 @@ pub(crate) struct Quiet {
     signs: Signs,
     /// The texts of the first look.
     first: Option<Texts>,
-    /// Those that the program's cpuset allows.
+    /// The CPUs that the program's cpuset allows.
     cpuset: CpuSet,
-    /// Those that are chosen by `--cpus`.
+    /// The CPUs that `--cpus` chooses.
     chosen: Option<CpuSet>,
     looks: usize,
     due_ns: u64,
@@ -126,7 +130,7 @@ impl Quiet {
         unequal_speeds(&self.machine, &usable).or_else(|| self.signs.compare(&texts, &usable))
     }
 
-    /// The end of this time.
+    /// Ends this time; returns what the balancing goes on with.
     pub(crate) fn into_parts(self) -> (Published, Machine) {
         (self.published, self.machine)
     }

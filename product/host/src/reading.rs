@@ -91,8 +91,8 @@ pub struct TaskReading {
     pub received_ns: u64,
     /// Time runnable but not running.
     pub wait_ns: u64,
-    /// How often it was switched in.
-    pub switches: u64,
+    /// How often it went to sleep; in exact figures, sleeps with less than 5 ms in between are one.
+    pub sleeps: u64,
     /// How often it was found on a CPU, while its waiting was looked for ...
     pub samples: u64,
     /// ... and how many of these samples found it spinning.
@@ -126,7 +126,7 @@ impl TaskReading {
             stolen_ns: go_on(|one| one.stolen_ns),
             received_ns: go_on(|one| one.received_ns),
             wait_ns: go_on(|one| one.wait_ns),
-            switches: go_on(|one| one.switches),
+            sleeps: go_on(|one| one.sleeps),
             ..*self
         }
     }
@@ -148,7 +148,7 @@ impl TaskReading {
     /// Whether it was not runnable for a moment since `earlier`.
     fn has_slept_since(&self, earlier: &Self) -> bool {
         !self.runnable
-            && self.switches == earlier.switches
+            && self.sleeps == earlier.sleeps
             && self.on_cpu_ns() == earlier.on_cpu_ns()
             && self.wait_ns == earlier.wait_ns
     }
@@ -201,6 +201,8 @@ pub struct CpuFacts {
     pub core: u32,
     /// NUMA node.
     pub node: u32,
+    /// Place by the energy that work needs there, where known: 0 needs the least.
+    pub energy_rank: Option<u32>,
 }
 
 /// What a task may do, which only the acting side knows.
@@ -317,26 +319,36 @@ impl Reading {
         }
     }
 
-    /// The snapshot of `program` for the interval from `earlier` to `self` on the CPUs in `usable`;
-    /// `None` when no time has passed. Tasks that are new since `earlier` are counted from zero.
-    /// `freedom` is asked where a task may go, but not for a task that slept, since no policy moves
-    /// it. All other programs, observed or not, are foreign.
+    /// The snapshot of `programs`, usually one, for the interval from `earlier` to `self` on the CPUs in
+    /// `usable`; `None` when no time has passed. Tasks that are new since `earlier` are counted from
+    /// zero. `freedom` is asked where a task may go, but not for a task that slept: no policy moves it.
+    /// All other programs, observed or not, are foreign. A snapshot of several programs tells nothing of
+    /// their waiting.
     pub fn since(
         &self,
         earlier: &Self,
-        program: u32,
+        programs: &[u32],
         usable: &CpuSet,
         facts: impl Fn(u32) -> CpuFacts,
         mut freedom: impl FnMut(TaskId, &TaskReading) -> Freedom,
     ) -> Option<Snapshot> {
         let interval_ns = self.at_ns.checked_sub(earlier.at_ns).filter(|interval| *interval > 0)?;
         let nothing = ProgramReading::default();
-        let ours = self.programs.get(&program).unwrap_or(&nothing);
-        let ours_then = earlier.programs.get(&program).unwrap_or(&nothing);
-        let seen = ours.seen_since(ours_then, interval_ns);
+        let ours: Vec<(&ProgramReading, &ProgramReading)> = programs
+            .iter()
+            .map(|program| {
+                let now = self.programs.get(program).unwrap_or(&nothing);
+                (now, earlier.programs.get(program).unwrap_or(&nothing))
+            })
+            .collect();
+        let seen = match ours[..] {
+            [(now, then)] => now.seen_since(then, interval_ns),
+            _ => Seen::default(),
+        };
         let mut own: BTreeMap<u32, Own> = BTreeMap::new();
         let tasks: Vec<TaskView> = ours
-            .tasks_since(ours_then)
+            .iter()
+            .flat_map(|(now, then)| now.tasks_since(then))
             .map(|(id, now, then)| {
                 let Freedom { allowed, fixed } =
                     if now.has_slept_since(&then) { Freedom::default() } else { freedom(id, now) };
@@ -347,10 +359,15 @@ impl Reading {
                     queue: now.queue,
                     run_ns: now.run_ns.saturating_sub(then.run_ns),
                     spun_ns: if seen.spinning { now.spun_since_ns(&then) } else { 0 },
+                    samples: if seen.spinning {
+                        now.samples.saturating_sub(then.samples) as u32
+                    } else {
+                        0
+                    },
                     received_ns: now.received_ns.saturating_sub(then.received_ns),
                     stolen_ns: now.stolen_ns.saturating_sub(then.stolen_ns),
                     wait_ns: now.wait_ns.saturating_sub(then.wait_ns),
-                    switches: now.switches.saturating_sub(then.switches) as u32,
+                    sleeps: now.sleeps.saturating_sub(then.sleeps) as u32,
                     runnable: now.runnable,
                     allowed: allowed.intersection(usable),
                     fixed,
@@ -371,20 +388,23 @@ impl Reading {
                 let then = earlier.cpus.get(cpu).copied().unwrap_or_default();
                 let milli = |task_ns: u64| (task_ns.saturating_mul(1000) / interval_ns) as u32;
                 let runnable_ns = now.fair_runnable_ns.saturating_sub(then.fair_runnable_ns);
-                let used_ns = |reading: &ProgramReading| *reading.used_ns.get(cpu).unwrap_or(&0);
-                let used_ns = used_ns(ours).saturating_sub(used_ns(ours_then));
+                let used_by = |reading: &ProgramReading| *reading.used_ns.get(cpu).unwrap_or(&0);
+                let used =
+                    ours.iter().map(|(now, then)| used_by(now).saturating_sub(used_by(then)));
+                let used_ns: u64 = used.sum();
                 let observed_ns = now.observed_ns.saturating_sub(then.observed_ns);
                 let foreign_ns = now.foreign_ns.saturating_sub(then.foreign_ns)
                     + observed_ns.saturating_sub(used_ns);
                 let own = own.get(cpu).copied().unwrap_or_default();
                 let noise =
                     |reading: &CpuReading| reading.irq_ns + reading.softirq_ns + reading.steal_ns;
-                let CpuFacts { speed, core, node } = facts(*cpu);
+                let CpuFacts { speed, core, node, energy_rank } = facts(*cpu);
                 CpuView {
                     cpu: *cpu,
                     core,
                     node,
                     speed,
+                    energy_rank,
                     noise_ns: noise(now).saturating_sub(noise(&then)),
                     rt_ns: now.rt_ns.saturating_sub(then.rt_ns),
                     idle_ns: now.idle_ns.saturating_sub(then.idle_ns),
@@ -398,187 +418,4 @@ impl Reading {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PROGRAM: u32 = 1;
-
-    fn reading(at_ns: u64, softirq_ns: u64, runnable_ns: u64, run_ns: u64) -> Reading {
-        let cpu = CpuReading { softirq_ns, fair_runnable_ns: runnable_ns, ..Default::default() };
-        let task = TaskReading { cpu: 0, run_ns, runnable: true, ..Default::default() };
-        Reading {
-            at_ns,
-            cpus: [(0, cpu), (1, CpuReading::default())].into(),
-            programs: [(PROGRAM, of_program([(TaskId { tid: 7, start: 1 }, task)]))].into(),
-        }
-    }
-
-    fn of_program<const N: usize>(tasks: [(TaskId, TaskReading); N]) -> ProgramReading {
-        ProgramReading { tasks: tasks.into(), ..Default::default() }
-    }
-
-    fn facts(cpu: u32) -> CpuFacts {
-        CpuFacts { speed: 1024, core: cpu, node: 0 }
-    }
-
-    fn free(_: TaskId, _: &TaskReading) -> Freedom {
-        Freedom { allowed: CpuSet::first(4), fixed: false }
-    }
-
-    #[test]
-    fn a_snapshot_has_differences_and_own_demand_is_not_foreign() {
-        let (earlier, later) = (reading(1000, 10, 500, 100), reading(2000, 410, 2100, 700));
-        let snapshot = later.since(&earlier, PROGRAM, &CpuSet::first(2), facts, free).unwrap();
-        assert_eq!(snapshot.interval_ns, 1000);
-        assert_eq!(snapshot.cpus[0].noise_ns, 400);
-        // 1600 task-ns were runnable, 600 of them the program's own.
-        assert_eq!(snapshot.cpus[0].foreign_milli, 1000);
-        assert_eq!(snapshot.tasks[0].run_ns, 600);
-        assert_eq!(snapshot.tasks[0].allowed, CpuSet::first(2));
-    }
-
-    /// Two readings one second apart; the task ran for 600 of 1000 ms, and 30 of 120 samples found it
-    /// spinning.
-    fn watched(change: impl Fn(&mut Watched)) -> [Reading; 2] {
-        const MS: u64 = 1_000_000;
-        let mut both = [reading(MS, 0, 0, 100 * MS), reading(1001 * MS, 0, 0, 700 * MS)];
-        for (at, reading) in (0..).zip(&mut both) {
-            let program = reading.programs.get_mut(&PROGRAM).unwrap();
-            for task in program.tasks.values_mut() {
-                (task.samples, task.spun) = (80 + 120 * at, 70 + 30 * at);
-            }
-            let mut watched = Watched {
-                sampled_ns: 600 * MS * at,
-                barriers: 5 + 10 * at,
-                observed_ns: 20 * MS * (1 + at),
-                ..Watched::default()
-            };
-            change(&mut watched);
-            program.watched = Some(watched);
-        }
-        both
-    }
-
-    #[test]
-    fn spun_time_is_the_share_of_the_samples_in_the_run_time() {
-        let [earlier, later] = watched(|_| {});
-        let snapshot = later.since(&earlier, PROGRAM, &CpuSet::first(2), facts, free).unwrap();
-        let barriers = Some(Barriers { count: 10, observed_ns: 20_000_000 });
-        assert_eq!(snapshot.seen, Seen { spinning: true, barriers, ..Seen::default() });
-        assert_eq!(snapshot.tasks[0].spun_ns, 150_000_000);
-        let waits = later.waits_since(&earlier, PROGRAM);
-        assert_eq!(waits, Waits { spinning: Spinning::Seen { samples: 120, spun: 30 }, barriers });
-        let [thread] = later.threads_since(&earlier, PROGRAM)[..] else { panic!("one thread") };
-        assert_eq!(
-            (thread.run_ns, thread.queued_ns, thread.slept_ns),
-            (600_000_000, 0, 400_000_000)
-        );
-        assert_eq!(thread.spun, Share::of(30, 120));
-    }
-
-    #[test]
-    fn spinning_that_was_sampled_for_a_short_time_or_cannot_be_told_is_not_seen() {
-        let [earlier, later] = watched(|watched| watched.sampled_ns /= 2);
-        let snapshot = later.since(&earlier, PROGRAM, &CpuSet::first(2), facts, free).unwrap();
-        assert_eq!((snapshot.seen.spinning, snapshot.tasks[0].spun_ns), (false, 0));
-        assert_eq!(later.waits_since(&earlier, PROGRAM).spinning, Spinning::NotLookedFor);
-        assert_eq!(later.threads_since(&earlier, PROGRAM)[0].spun, None);
-
-        let [earlier, later] = watched(|watched| {
-            watched.unverified = Some(Rc::from("why"));
-            watched.observed_ns = 0;
-        });
-        let snapshot = later.since(&earlier, PROGRAM, &CpuSet::first(2), facts, free).unwrap();
-        assert_eq!((snapshot.seen, snapshot.tasks[0].spun_ns), (Seen::default(), 0));
-        let why = Spinning::Unverified("why".to_owned());
-        assert_eq!(later.waits_since(&earlier, PROGRAM).spinning, why);
-
-        // Not looked for, as at rest.
-        let earlier = reading(1000, 0, 0, 100);
-        let later = reading(2000, 0, 0, 600);
-        assert_eq!(later.waits_since(&earlier, PROGRAM), Waits::default());
-    }
-
-    #[test]
-    fn counters_go_on_where_those_of_another_source_ended() {
-        // The other source has counted for longer, and knew no second task.
-        let (last, first) = (reading(1000, 90, 500, 400), reading(1000, 7, 20, 6_000));
-        let young = (TaskId { tid: 8, start: 2 }, TaskReading { run_ns: 5, ..Default::default() });
-        let mut now = reading(2000, 17, 120, 6_300);
-        now.programs.get_mut(&PROGRAM).unwrap().tasks.extend([young]);
-        assert_eq!(first.clone().continued(&last, &first).cpus, last.cpus);
-        let now = now.continued(&last, &first);
-        assert_eq!((now.cpus[&0].softirq_ns, now.cpus[&0].fair_runnable_ns), (100, 600));
-        let run_ns: Vec<u64> =
-            now.tasks_of(PROGRAM).unwrap().values().map(|task| task.run_ns).collect();
-        assert_eq!(run_ns, [700, 5]);
-        // So the next snapshot has what was counted since, and no leap.
-        let snapshot = now.since(&last, PROGRAM, &CpuSet::first(2), facts, free).unwrap();
-        assert_eq!((snapshot.tasks[0].run_ns, snapshot.cpus[0].noise_ns), (300, 10));
-    }
-
-    #[test]
-    fn a_task_that_slept_is_listed_and_its_freedom_is_not_asked() {
-        let earlier = reading(1000, 0, 0, 100);
-        let is_asked = |change: &dyn Fn(&mut TaskReading)| {
-            let mut later = reading(2000, 0, 0, 100);
-            let program = later.programs.get_mut(&PROGRAM).unwrap();
-            program.tasks.values_mut().for_each(change);
-            let mut asked = Vec::new();
-            let snapshot = later.since(&earlier, PROGRAM, &CpuSet::first(2), facts, |id, task| {
-                asked.push(id.tid);
-                free(id, task)
-            });
-            let tasks = snapshot.unwrap().tasks;
-            assert_eq!(tasks.len(), 1);
-            assert_eq!(tasks[0].may_go_to(1), !asked.is_empty());
-            asked == [7]
-        };
-        assert!(!is_asked(&|task| task.runnable = false));
-        assert!(is_asked(&|_| {}));
-        // Asleep now, but not all the time.
-        assert!(is_asked(&|task| (task.runnable, task.run_ns) = (false, 101)));
-        assert!(is_asked(&|task| (task.runnable, task.wait_ns) = (false, 1)));
-        assert!(is_asked(&|task| (task.runnable, task.switches) = (false, 1)));
-    }
-
-    #[test]
-    fn another_observed_program_is_foreign() {
-        let task =
-            |cpu, run_ns, wait_ns| TaskReading { cpu, run_ns, wait_ns, ..Default::default() };
-        let id = |tid| TaskId { tid, start: 1 };
-        let reading = |at_ns, ours, theirs, runnable_ns| {
-            let cpu = CpuReading { fair_runnable_ns: runnable_ns, ..Default::default() };
-            Reading {
-                at_ns,
-                cpus: [(0, cpu), (1, CpuReading::default())].into(),
-                programs: [(1, of_program([(id(7), ours)])), (2, of_program([(id(8), theirs)]))]
-                    .into(),
-            }
-        };
-        let start = reading(1000, task(0, 0, 0), task(1, 0, 0), 0);
-        // Both share CPU 0, and the other program gets twice as much.
-        let mut end = reading(2000, task(0, 300, 600), task(0, 600, 300), 1800);
-        end.go_on_from(&start);
-        let of = |program| end.since(&start, program, &CpuSet::first(2), facts, free).unwrap();
-        assert_eq!(of(1).tasks.iter().map(|task| task.id.tid).collect::<Vec<_>>(), [7]);
-        assert_eq!([of(1).cpus[0].foreign_milli, of(2).cpus[0].foreign_milli], [1800, 450]);
-        // The other program has ended: the time that it used stays used.
-        let mut later = reading(3000, task(0, 1300, 600), task(0, 0, 0), 2800);
-        later.programs.remove(&2);
-        later.go_on_from(&end);
-        let after = later.since(&end, 1, &CpuSet::first(2), facts, free).unwrap();
-        assert_eq!((after.cpus[0].foreign_milli, after.tasks[0].run_ns), (0, 1000));
-        assert_eq!(later.cpus[&0].observed_ns, 1900);
-    }
-
-    #[test]
-    fn unusable_cpus_and_empty_intervals_are_left_out() {
-        let (earlier, later) = (reading(1000, 0, 0, 0), reading(2000, 0, 0, 0));
-        let one: CpuSet = [1].into_iter().collect();
-        let snapshot = later.since(&earlier, PROGRAM, &one, facts, free).unwrap();
-        assert_eq!(snapshot.cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>(), [1]);
-        assert!(later.since(&later, PROGRAM, &one, facts, free).is_none());
-        assert!(earlier.since(&later, PROGRAM, &one, facts, free).is_none());
-    }
-}
+mod tests;

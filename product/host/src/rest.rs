@@ -35,7 +35,7 @@ pub(crate) enum Useless {
 }
 
 impl Useless {
-    /// What a plan shows.
+    /// Why the accounting is of no use, as far as a plan shows it.
     pub(crate) fn seen_in(plan: &Plan) -> Option<Self> {
         let is_calm = plan.interval_ns >= CALM_NS;
         let of_reason = |reason: &Reason| match reason {

@@ -23,6 +23,7 @@ use crate::rest::{Rest, Useless};
 use crate::shares::Shares;
 use crate::signs::Signs;
 use crate::summary::{Alike, JobSummary, Run, Summary, Totals};
+use crate::trace::Trace;
 use crate::wait::wait_readable;
 
 /// A command that ends sooner is not observed in any case: to load the accounting slows down what runs
@@ -53,6 +54,7 @@ pub fn run(
     let child = Child::start(&launch.command, &variables, launch.origin)?;
     let child = child.signalled_by(launch.signals_all);
     let started_ns = monotonic_ns();
+    let mut trace = Trace::start(launch.trace.clone(), &launch.words(), child.pid());
     let (is_observed, job) = match started(child.pid()) {
         BalancedBy::Daemon => (false, None),
         BalancedBy::ThisProcess => (true, None),
@@ -75,6 +77,7 @@ pub fn run(
         if let Some(end) = ended {
             let elapsed_ns = monotonic_ns() - started_ns;
             let run = Run::unobserved(launch, &options, end, elapsed_ns);
+            trace.end(&end.to_string(), None);
             return Ok((end, speak(job, Summary::new(run, &Totals::default()))));
         }
         // Before this process has work of its own, for which the command may have to wait.
@@ -102,6 +105,9 @@ pub fn run(
             break end;
         }
         if child.is_told_to_end() {
+            if let Stage::Balanced(_) = &stage {
+                trace.pause("told to end", "the command has its own CPUs again");
+            }
             if let Stage::Quiet(_) = &stage {
                 alike.ns = monotonic_ns() - started_ns;
             }
@@ -109,7 +115,7 @@ pub fn run(
         }
         stage = match stage {
             Stage::Balanced(mut balancing) => {
-                balancing.wait(&child)?;
+                balancing.wait(&child, &mut trace)?;
                 Stage::Balanced(balancing)
             }
             Stage::Quiet(mut quiet) => {
@@ -149,6 +155,7 @@ pub fn run(
         Stage::Balanced(balancing) => balancing.close().map(|closed| closed.summary(run)),
         Stage::Over(Some(closed)) => Some(closed.summary(run)),
     };
+    trace.end(&end.to_string(), summary.as_ref().map(|summary| &summary.gain));
     Ok((end, summary))
 }
 
@@ -327,14 +334,14 @@ impl Balancing {
     }
 
     /// Sleeps until there is something to do, and does it.
-    fn wait(&mut self, child: &Child) -> Result<(), ChildError> {
+    fn wait(&mut self, child: &Child, trace: &mut Trace) -> Result<(), ChildError> {
         if let Some((_, since_ns)) = self.rest.current() {
             let left_ns = self.rest.until_ns().saturating_sub(monotonic_ns());
             if left_ns == 0 {
                 if self.is_still_equal() {
                     self.rest.prolong(monotonic_ns());
                 } else {
-                    self.wake(since_ns);
+                    self.wake(since_ns, trace);
                 }
                 return Ok(());
             }
@@ -345,7 +352,7 @@ impl Balancing {
         let due_ns = self.balancer.due_ns().unwrap_or(u64::MAX);
         let left_ns = due_ns.saturating_sub(monotonic_ns());
         if left_ns == 0 {
-            self.balance();
+            self.balance(trace);
             return Ok(());
         }
         let mut readable = vec![PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
@@ -360,7 +367,7 @@ impl Balancing {
         Ok(())
     }
 
-    fn balance(&mut self) {
+    fn balance(&mut self, trace: &mut Trace) {
         match self.balancer.balance_due() {
             // A window for barriers ended, and nothing was decided.
             Ok(due) if due.is_empty() => return,
@@ -372,18 +379,22 @@ impl Balancing {
         if let (Some(explain), Some(decision)) = (self.explain, decision) {
             explain(decision);
         }
+        if let Some(totals) = self.balancer.totals(root) {
+            trace.round(self.balancer.last_reading(), decision, totals.gain());
+        }
         let useless = self.rest.may_begin(self.balancer.useless(root), monotonic_ns());
         if let Some(why) = useless.filter(|_| self.balancer.rest()) {
             self.rest.begin(why, monotonic_ns());
-            tracing::info!(
-                "{}",
-                match why {
-                    Useless::Gainless =>
-                        "balancing gains nothing now, so the accounting is unloaded for a while",
-                    Useless::Equal =>
-                        "there is nothing to balance now, so the accounting is unloaded until a sign",
+            let why_now = match why {
+                Useless::Gainless => {
+                    "balancing gains nothing now, so the accounting is unloaded for a while"
                 }
-            );
+                Useless::Equal => {
+                    "there is nothing to balance now, so the accounting is unloaded until a sign"
+                }
+            };
+            tracing::info!("{why_now}");
+            trace.pause("rests", why_now);
             self.signs = (why == Useless::Equal)
                 .then(|| SignsSince::start(root, self.balancer.usable_cpus(root)));
             self.published.renew();
@@ -405,11 +416,12 @@ impl Balancing {
     }
 
     /// Goes on after a rest.
-    fn wake(&mut self, since_ns: u64) {
+    fn wake(&mut self, since_ns: u64, trace: &mut Trace) {
         let (root, now_ns) = (self.published.status.root, monotonic_ns());
         match self.balancer.wake(root, root, now_ns - since_ns) {
             Ok(()) => {
                 self.rest.end(now_ns);
+                trace.note("goes on after a rest", "");
                 self.published.renew();
             }
             Err(why) => {

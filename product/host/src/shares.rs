@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use evenkeel_capability::{Places, Plan, Policy, Snapshot, TaskId, Weighing};
 use evenkeel_shares::page::{Effect, PageError, PageOwner, Report, Site, SiteLaps};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::proof::{Gain, Laps, Loops, LoopsProof, Proven, Standing};
@@ -33,7 +34,7 @@ pub(crate) struct Shares {
 }
 
 /// What `--shares` does for a program, as it is published.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SharesStatus {
     /// Whether the preloaded library can divide the program's loops.
     pub has_effect: bool,
@@ -254,6 +255,7 @@ mod tests {
             core: cpu,
             node: 0,
             speed: 1024,
+            energy_rank: None,
             noise_ns: INTERVAL_NS * (100 - percents[cpu as usize]) / 100,
             rt_ns: 0,
             idle_ns: 0,
@@ -267,10 +269,11 @@ mod tests {
             queue: 0,
             run_ns: INTERVAL_NS * percents[tid as usize - 1] / 100,
             spun_ns: 0,
+            samples: 0,
             received_ns: INTERVAL_NS * percents[tid as usize - 1] / 100,
             stolen_ns: INTERVAL_NS * (100 - percents[tid as usize - 1]) / 100,
             wait_ns: 0,
-            switches: 1,
+            sleeps: 1,
             runnable: true,
             allowed: CpuSet::first(2),
             fixed: false,

@@ -11,8 +11,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use evenkeel_journal::TaskRef;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::clock::boottime_ns;
 use crate::decision::{Decision, DecisionInWords};
 use crate::observe::Accounting;
 use crate::options::Placement;
@@ -23,7 +25,7 @@ use crate::summary::CpuSummary;
 use crate::waits::{ThreadTimes, Waits};
 
 /// A balanced program, as its balancer publishes it. `D` is a decision: a value, or in words.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ProgramStatus<D = Decision> {
     /// The balancer's process.
     pub balancer: TaskRef,
@@ -31,6 +33,15 @@ pub struct ProgramStatus<D = Decision> {
     pub program: Option<u32>,
     /// The program's first process.
     pub root: u32,
+    /// Its user.
+    #[serde(default)]
+    pub user: Option<u32>,
+    /// When it was started, in nanoseconds on CLOCK_BOOTTIME.
+    #[serde(default)]
+    pub started_ns: Option<u64>,
+    /// For how long it has run, where that was asked for ([`ProgramStatus::elapsed_ns`]).
+    #[serde(default)]
+    pub elapsed_ns: Option<u64>,
     /// Its command line.
     pub command: Vec<String>,
     /// The source of the figures.
@@ -65,12 +76,20 @@ pub struct ProgramStatus<D = Decision> {
 }
 
 impl ProgramStatus {
-    /// The same with decisions as text: what `--json` prints.
+    /// For how long its first process has run, or ran, until now.
+    pub fn elapsed_ns(&self) -> Option<u64> {
+        self.started_ns.map(|started_ns| boottime_ns().saturating_sub(started_ns))
+    }
+
+    /// The same with decisions as text and with the elapsed time: what `--json` prints.
     pub fn in_words(&self) -> ProgramStatus<DecisionInWords> {
         ProgramStatus {
             balancer: self.balancer,
             program: self.program,
             root: self.root,
+            user: self.user,
+            started_ns: self.started_ns,
+            elapsed_ns: self.elapsed_ns(),
             command: self.command.clone(),
             accounting: self.accounting,
             placement: self.placement,

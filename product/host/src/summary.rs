@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use evenkeel_capability::{Plan, Reason, Snapshot};
 use evenkeel_machine::Machine;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::observe::Accounting;
@@ -143,7 +144,7 @@ fn speeds_of(machine: &Machine) -> BTreeMap<u32, u32> {
 }
 
 /// One CPU over a run.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct CpuSummary {
     /// Its number.
     pub cpu: u32,
@@ -167,7 +168,9 @@ impl CpuSummary {
     /// Capability: what noise and real-time tasks left of its speed, 0..=1 (1 is the fastest CPU without
     /// disturbance).
     pub fn capability(&self) -> f64 {
-        let taken_ns = self.irq_ns + self.softirq_ns + self.rt_ns + self.steal_ns;
+        // Figures from a file may be anything.
+        let taken = [self.irq_ns, self.softirq_ns, self.rt_ns, self.steal_ns];
+        let taken_ns = taken.into_iter().fold(0, u64::saturating_add);
         let left = 1.0 - taken_ns as f64 / (self.elapsed_ns.max(1)) as f64;
         left.max(0.0) * f64::from(self.speed) / 1024.0
     }
@@ -188,7 +191,7 @@ impl CpuSummary {
 }
 
 /// How a run went.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// The command and its arguments.
     pub command: Vec<String>,
@@ -254,13 +257,14 @@ pub struct Summary {
     pub job: Option<JobSummary>,
     /// Why no (more) tasks were moved in the last interval with such a reason. JSON has it as text.
     #[serde(serialize_with = "in_words", skip_deserializing)]
+    #[schemars(with = "Option<String>")]
     pub reason: Option<Reason>,
     /// The CPUs.
     pub cpus: Vec<CpuSummary>,
 }
 
 /// The ranks of a job on this machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobSummary {
     /// What the job is called.
     pub name: String,
@@ -338,6 +342,26 @@ impl fmt::Display for Summary {
         if let Some(job) = &self.job {
             write!(f, "{job}: ")?;
         }
+        self.write_outcome(f)
+    }
+}
+
+/// What the line of a run says, without what the line begins with.
+struct Outcome<'a>(&'a Summary);
+
+impl fmt::Display for Outcome<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write_outcome(f)
+    }
+}
+
+impl Summary {
+    /// What came of the run, as its line says it, without the name of its job.
+    pub fn outcome(&self) -> String {
+        Outcome(self).to_string()
+    }
+
+    fn write_outcome(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let moved = if self.dry_run { self.proposed } else { self.moves };
         let verb = if self.dry_run { "would have moved" } else { "moved" };
         if self.was_alike() {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_capability::TaskId;
 use evenkeel_cbinfo::{Family, Runtimes};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::reading::TaskReading;
@@ -22,12 +23,12 @@ const JUDGED_NS: u64 = 1_000_000_000;
 pub struct Threads {
     /// For each CPU.
     pub per_cpu: u32,
-    /// In all.
+    /// Threads that it is told to start, in all.
     pub asked: u32,
 }
 
-/// What came of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// How many threads a program was told to start, and how many it has started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ThreadCount {
     /// Threads that the program was told to start.
     pub asked: u32,

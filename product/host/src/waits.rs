@@ -4,10 +4,11 @@
 use std::fmt;
 
 use evenkeel_capability::Barriers;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The waiting of a program over some time.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Waits {
     /// What is known of waiting that spins.
     pub spinning: Spinning,
@@ -16,7 +17,7 @@ pub struct Waits {
 }
 
 /// What is known of waiting that spins.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spinning {
     /// It was not looked for: the CPUs are alike, or fewer than two tasks ran.
@@ -34,7 +35,7 @@ pub enum Spinning {
 }
 
 /// One thread over some time, in nanoseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ThreadTimes {
     /// Thread id.
     pub tid: u32,
@@ -49,7 +50,7 @@ pub struct ThreadTimes {
 }
 
 /// A share, 0..=1, estimated by samples, with the limits that hold it in 95 of 100 cases.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Share {
     /// The estimate.
     pub at: f64,

@@ -5,22 +5,26 @@
 //! later. The window for barriers slows every system call of every task, so it is open for 12 ms in each
 //! second. `evenkeel-lab bench waiting` measures both.
 
+mod barriers;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::rc::Rc;
 
 use evenkeel_capability::Snapshot;
-use evenkeel_cbinfo::{Error, Runtimes, Text, Waiting, Window};
+use evenkeel_cbinfo::{Error, Runtimes, Text, Waiting};
 
+use self::barriers::Barriers;
 use crate::profile::Profile;
 use crate::reading::{ProgramReading, Reading, Watched};
 
 /// Samples a second on each CPU: so many tell a share of waiting within 3 points after two seconds.
 pub const FIRST_HERTZ: u64 = 499;
-/// For how long that often.
+/// How long samples are so frequent, in ns.
 const FIRST_NS: u64 = 2_000_000_000;
-/// Later: so many cost less than 1/1000 of a CPU also in a virtual machine, where each sample leaves the
-/// guest (`evenkeel-lab bench waiting`). A prime: few programs repeat themselves as often.
+/// Samples a second after that. They cost less than 1/1000 of a CPU, also in a virtual machine, where
+/// each sample leaves the guest (`evenkeel-lab bench waiting`). A prime: few programs repeat themselves
+/// as often.
 pub const LATER_HERTZ: u64 = 61;
 /// A program is watched for so long after the last interval with a reason for it.
 const LINGER_NS: u64 = 2_000_000_000;
@@ -35,9 +39,9 @@ const VARY_EVERY_NS: u64 = 250_000_000;
 const CHECK_EVERY_NS: u64 = 1_000_000_000;
 /// ... and while there are new ones, or more than one check may look at.
 const CHECK_AGAIN_NS: u64 = 100_000_000;
-/// One check looks at so many, since others wait meanwhile.
+/// One check looks at this many processes at most: the programs' next round waits meanwhile.
 const LOOKS_A_CHECK: usize = 16;
-/// So many processes of a program are watched: it has no more threads that compute at the same time.
+/// At most so many processes of a program are watched: no more of them compute at the same time.
 const MAX_PROCESSES: usize = 1024;
 /// A process that has run for less is not looked at: most of them end before that.
 const MIN_RUN_NS: u64 = 50_000_000;
@@ -83,8 +87,7 @@ struct Program {
     found: Watched,
     /// Where samples found its threads.
     profile: Profile,
-    /// It has passed a barrier that can be seen.
-    has_barriers: bool,
+    barriers: Barriers,
 }
 
 struct Process {
@@ -272,13 +275,7 @@ impl Watch {
         self.window_ends_ns = None;
         let window = waiting.close_window()?;
         for (number, program) in &mut self.programs {
-            let barriers = count_barriers(&window, *number);
-            program.has_barriers |= barriers > 0;
-            // A program that has none by which they can be told has not passed a long phase.
-            if program.has_barriers {
-                program.found.barriers += barriers;
-                program.found.observed_ns += window.observed_ns;
-            }
+            program.barriers.add(&window, *number, &mut program.found);
         }
         Ok(())
     }
@@ -441,13 +438,6 @@ fn is_worth_watching(snapshot: &Snapshot) -> bool {
     busy.count() >= 2 && most - least > most / UNEQUAL_SHARE
 }
 
-/// The barriers that a program has passed: the wake-ups at the word that has most of them. (A region of
-/// OpenMP begins at another word than that of its barriers, and each process has words of its own.)
-fn count_barriers(window: &Window, program: u32) -> u64 {
-    let of_program = window.wakes.iter().filter(|wakes| wakes.program == program);
-    of_program.map(|wakes| wakes.count).max().unwrap_or(0)
-}
-
 fn run_by_process(program: &ProgramReading) -> BTreeMap<u32, u64> {
     let mut run_ns = BTreeMap::new();
     for task in program.tasks.values() {
@@ -473,7 +463,6 @@ mod tests {
     use super::*;
     use crate::reading::TaskReading;
     use evenkeel_capability::{CpuView, Seen, TaskId, TaskView};
-    use evenkeel_cbinfo::Wakes;
 
     const INTERVAL_NS: u64 = 100_000_000;
 
@@ -484,6 +473,7 @@ mod tests {
             core: cpu,
             node: 0,
             speed: 1024,
+            energy_rank: None,
             noise_ns: INTERVAL_NS * noise_percent / 100,
             rt_ns: 0,
             idle_ns: 0,
@@ -497,10 +487,11 @@ mod tests {
             queue: 0,
             run_ns: INTERVAL_NS * percent / 100,
             spun_ns: 0,
+            samples: 0,
             received_ns: 0,
             stolen_ns: 0,
             wait_ns: 0,
-            switches: 0,
+            sleeps: 0,
             runnable: true,
             allowed: evenkeel_machine::CpuSet::first(2),
             fixed: false,
@@ -523,16 +514,6 @@ mod tests {
         assert!(!is_worth(&[(40, 0), (0, 0)], &[100, 5, 0]), "one task computes");
         assert!(!is_worth(&[(40, 0)], &[50, 50]), "one CPU");
         assert!(!is_worth(&[], &[]));
-    }
-
-    #[test]
-    fn barriers_are_the_wake_ups_of_the_busiest_word() {
-        let wakes = |program, tgid, address, count| Wakes { program, tgid, address, count };
-        let window = Window {
-            observed_ns: 1,
-            wakes: vec![wakes(1, 7, 0x10, 50), wakes(1, 7, 0x20, 200), wakes(2, 9, 0x20, 900)],
-        };
-        assert_eq!([1, 2, 3].map(|program| count_barriers(&window, program)), [200, 900, 0]);
     }
 
     #[test]

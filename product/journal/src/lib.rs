@@ -22,7 +22,7 @@
 //! | the main process ... | undone by | file |
 //! |---|---|---|
 //! | exits, or gets SIGTERM | itself ([`Session::close`], also on drop) | `session.rs` |
-//! | is killed (`kill -9`, OOM, a crash) | its supervisor, when their pipe closes | `supervisor.rs` |
+//! | is killed (`kill -9`, OOM, a crash) | its supervisor, when their socket closes | `supervisor.rs` |
 //! | is killed, its supervisor too | next start or `evenkeel undo`: [`undo()`] | `undo.rs` |
 //!
 //! A writer may let its changes stand as its last act (`persistent.rs`): these are undone only by the

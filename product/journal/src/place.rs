@@ -388,6 +388,14 @@ impl Session {
         (tracked.pin_state == PinState::Pinned).then(|| tracked.pin.set.iter().next())?
     }
 
+    /// Of the `usable` CPUs, those that the user of a thread allows which this session has pinned;
+    /// `None`: it is not pinned. What the journal knows, without a look at the thread.
+    pub fn allowed_while_pinned(&self, task: &TaskRef, usable: &CpuSet) -> Option<CpuSet> {
+        let tracked = self.state.tracked(task)?;
+        let is_pinned = tracked.pin_state == PinState::Pinned;
+        is_pinned.then(|| tracked.pin.original.shown_in(usable))
+    }
+
     /// Whether the thread was let go because its user chose CPUs for it.
     pub fn has_yielded(&self, task: &TaskRef) -> bool {
         let tracked = self.state.tracked(task);

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use evenkeel_machine::CpuSet;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::task::TaskRef;
@@ -12,7 +13,7 @@ use crate::task::TaskRef;
 const MAX_LISTED_DAMAGE: usize = 100;
 
 /// What was restored and what was not.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 pub struct UndoReport {
     /// Threads that evenkeel placed and that have their own mask again.
     pub restored: Vec<TaskRef>,
@@ -46,7 +47,7 @@ pub struct UndoReport {
 }
 
 /// A thread that another process gave another mask.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Kept {
     /// The thread.
     pub task: TaskRef,
@@ -55,7 +56,7 @@ pub struct Kept {
 }
 
 /// A setting that was changed by another process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct KeptSetting {
     /// The file in /proc/sys or /sys.
     pub file: PathBuf,
@@ -64,7 +65,7 @@ pub struct KeptSetting {
 }
 
 /// A line that irqbalance may move again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LiftedBan {
     /// The process of irqbalance.
     pub pid: i32,
@@ -73,7 +74,7 @@ pub struct LiftedBan {
 }
 
 /// A journal that is not valid here.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Foreign {
     /// The journal.
     pub path: PathBuf,
@@ -84,7 +85,7 @@ pub struct Foreign {
 }
 
 /// A line with a wrong checksum or content: it was not acted upon.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error, JsonSchema)]
 #[error("{}:{line}: this line of the journal is damaged and was skipped: {why}", .path.display())]
 pub struct Damage {
     /// The journal; if it was renamed, its new name.
@@ -96,7 +97,7 @@ pub struct Damage {
 }
 
 /// Something that could not be restored or removed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error, JsonSchema)]
 #[error("{}{why}", subject(.path.as_deref(), .task.as_ref()))]
 pub struct UndoError {
     /// The journal or setting, if the error is about one.

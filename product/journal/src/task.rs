@@ -5,13 +5,16 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A thread of this boot, proof against PID reuse.
 ///
 /// The start time has the resolution of a clock tick (1/100 s). For a number to be reused within one,
 /// all other numbers would have to be used up in that time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 pub struct TaskRef {
     /// Thread id.
     pub tid: i32,

@@ -2,6 +2,7 @@
 //! requesting user, or into a refusal with its reason.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use evenkeel_control::{Peer, Program};
@@ -36,6 +37,18 @@ pub(crate) struct Candidate {
     pub uid: u32,
     /// Its command line.
     pub command: Vec<String>,
+}
+
+/// A process that is to join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessToJoin {
+    /// Its number.
+    pub pid: i32,
+    /// When it was started, in clock ticks since the boot (/proc/PID/stat): a process with another start
+    /// is another one, which has got the number since.
+    pub start: Option<u64>,
+    /// Its moves are decided and counted, but not made.
+    pub watch: bool,
 }
 
 /// Why a request is refused.
@@ -97,12 +110,49 @@ pub(crate) fn process(pid: i32, peer: &Peer) -> Result<Candidate, Refusal> {
             format!("process {pid} ({}) belongs to user {}, not to you", stat.comm, status.ruid),
         );
     }
-    let command = process.cmdline().unwrap_or_default();
+    let command = words(&process).unwrap_or_default();
     Ok(Candidate {
         task: TaskRef::in_process(pid, pid).map_err(|_| gone())?,
         uid: status.ruid,
         command: if command.is_empty() { vec![stat.comm] } else { command },
     })
+}
+
+/// The longest part of a command line that is read: its user chooses the length, and all users share the
+/// daemon's memory.
+const MAX_COMMAND_BYTES: u64 = 4096;
+
+/// The beginning of a process's command line.
+fn words(process: &Process) -> Option<Vec<String>> {
+    let mut text = Vec::new();
+    let file = process.open_relative("cmdline").ok()?;
+    file.take(MAX_COMMAND_BYTES).read_to_end(&mut text).ok()?;
+    let words = text.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    Some(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
+}
+
+/// The command line that a process has now: it may have called exec since it joined, as the first
+/// process of a container does. `None`: it has ended, or has none.
+pub(crate) fn command_of(task: &TaskRef) -> Option<Vec<String>> {
+    let command = Process::new(task.tgid).ok().as_ref().and_then(words)?;
+    // What was read is of this process if that still runs.
+    (!command.is_empty() && task.is_alive()).then_some(command)
+}
+
+/// The process that is to join, if it is the one that is meant, and `peer` may have it balanced.
+pub(crate) fn asked_process(asked: &ProcessToJoin, peer: &Peer) -> Result<Candidate, Refusal> {
+    let candidate = process(asked.pid, peer)?;
+    if asked.start.is_some_and(|start| start != candidate.task.start_time_ticks) {
+        return refuse(
+            Errno::ESRCH,
+            format!(
+                "process {} is not the one that is meant: that has ended, or has this number in another \
+                 PID namespace than the daemon's",
+                asked.pid
+            ),
+        );
+    }
+    Ok(candidate)
 }
 
 /// All processes with this command name that `peer` may have balanced. Descendants of such a process are
@@ -247,10 +297,20 @@ mod tests {
         assert_eq!(errno(nix::unistd::getppid().as_raw(), &root), Errno::EPERM);
         let sleeper = Sleeper(Command::new("sleep").arg("60").spawn().unwrap());
         let pid = sleeper.0.id() as i32;
-        let found = process(pid, &me()).unwrap();
+        // exec lets the parent go on before the process has its words.
+        let found = || process(pid, &me()).unwrap();
+        let mut looks = std::iter::repeat_with(found).take(100_000);
+        let found = looks.find(|found| found.command == ["sleep", "60"]).unwrap();
         assert_eq!((found.task.tid, found.uid), (pid, me().uid));
         let other = Peer { uid: 12345, pid: 0 };
         assert!(process(pid, &other).unwrap_err().why.contains("not to you"));
+        let meant = |start| asked_process(&ProcessToJoin { pid, start, watch: false }, &me());
+        let start = found.task.start_time_ticks;
+        assert_eq!(meant(None).as_ref(), Ok(&found));
+        assert_eq!(meant(Some(start)).as_ref(), Ok(&found));
+        // It has this number since another one has ended.
+        let refusal = meant(Some(start - 1)).unwrap_err();
+        assert!(refusal.errno == Errno::ESRCH && refusal.why.contains("not the one"), "{refusal}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ impl Programs {
         let (rank, mask) = (candidate.task, affinity::get(candidate.task.tid));
         let uid = candidate.uid;
         let program = match self.job_of(&how, |of| of == uid) {
-            None => self.admit(candidate, how)?,
+            None => self.admit(candidate, how, false)?,
             Some(program) => {
                 self.end_observation_of(&rank);
                 if let Err(why) = self.balancer.join(program, &rank) {

@@ -1,8 +1,15 @@
-//! The metrics endpoint (HTTP): on loopback only, and only with `--metrics`. Any process of this
-//! machine may connect, so it is served in the daemon's own loop, and everything is bounded: one
-//! request a connection, the length of its header, how long it may take, how many connections there
-//! are, and how many come in a second. It never waits for a client, and no client can keep another one
-//! out: where there are too many, the oldest connection is closed.
+//! The metrics endpoint (HTTP), only with `--metrics`: on loopback, unless its administrator lets other
+//! machines read it. Any process of this machine may connect, so it is served in the daemon's own loop,
+//! and everything is bounded: one request a connection, the length of its header, how long it may take,
+//! how many connections there are, and how many come in a second. It never waits for a client. Idle
+//! connections keep no other one out: where there are too many, the oldest is closed. A flood of
+//! connections can delay a scrape or a probe, never the daemon.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/metrics` | the figures, in OpenMetrics |
+//! | `/livez` | 200: the daemon's loop runs, since it is that which answers |
+//! | `/readyz` | 200: programs that join are balanced; 503: they are not, and why |
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -10,6 +17,9 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use super::statistics::Statistics;
 
@@ -29,12 +39,56 @@ const PRICE: Duration = Duration::from_millis(10);
 /// ... and so many at once.
 const RESERVE: Duration = Duration::from_millis(320);
 
+/// What lets other machines read the metrics, before the address.
+const PUBLIC: &str = "public:";
+
+/// Where the metrics are served: at a loopback address, which no other machine can reach, or behind
+/// `public:` at any one. The port is from 1 to 65535.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
+pub struct MetricsAddress(SocketAddr);
+
+impl MetricsAddress {
+    /// The address to listen at.
+    pub fn address(&self) -> SocketAddr {
+        self.0
+    }
+}
+
+impl std::str::FromStr for MetricsAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (is_public, address) = match text.strip_prefix(PUBLIC) {
+            Some(address) => (true, address),
+            None => (false, text),
+        };
+        let address: SocketAddr =
+            address.parse().map_err(|_| "expected an address like 127.0.0.1:9469".to_owned())?;
+        if !is_public && !address.ip().is_loopback() {
+            return Err(format!(
+                "{address} is not a loopback address: metrics are for 127.0.0.1 or [::1] only, unless \
+                 other machines may read them: {PUBLIC}{address}"
+            ));
+        }
+        if address.port() == 0 {
+            return Err(format!("{address}: choose a port from 1 to 65535"));
+        }
+        Ok(Self(address))
+    }
+}
+
+impl TryFrom<String> for MetricsAddress {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse().map_err(|why| format!("metrics \"{text}\": {why}"))
+    }
+}
+
 /// The metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsError {
-    /// Other machines could read them at this address.
-    #[error("{0} is not a loopback address: metrics are for 127.0.0.1 or [::1] only")]
-    NotLoopback(SocketAddr),
     /// The server cannot listen at this address.
     #[error("cannot serve metrics at {address}: {source}; choose another port")]
     Listen {
@@ -45,14 +99,22 @@ pub enum MetricsError {
     },
 }
 
+/// What is served.
+#[derive(Debug, Clone, Default)]
+pub struct Pages {
+    /// The figures, in OpenMetrics.
+    pub metrics: String,
+    /// Why programs that join are not balanced; `None`: they are.
+    pub not_ready: Option<String>,
+}
+
 /// The listening socket and its connections.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     listener: TcpListener,
     /// The oldest first.
     clients: Vec<Client>,
-    /// The page as it is served.
-    page: String,
+    pages: Pages,
     /// When all connections so far have paid for their time.
     paid_at: Instant,
 }
@@ -68,20 +130,18 @@ struct Client {
 }
 
 impl Metrics {
-    pub fn listen(address: SocketAddr) -> Result<Self, MetricsError> {
-        if !address.ip().is_loopback() {
-            return Err(MetricsError::NotLoopback(address));
-        }
+    pub fn listen(address: MetricsAddress) -> Result<Self, MetricsError> {
+        let address = address.address();
         let listen = |source| MetricsError::Listen { address, source };
         let listener = TcpListener::bind(address).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
-        let page = Statistics::default().to_openmetrics();
-        Ok(Self { listener, clients: Vec::new(), page, paid_at: Instant::now() })
+        let pages = Pages::default();
+        Ok(Self { listener, clients: Vec::new(), pages, paid_at: Instant::now() })
     }
 
-    /// Sets the figures that are served from now on.
-    pub fn update(&mut self, statistics: &Statistics) {
-        self.page = statistics.to_openmetrics();
+    /// Sets what is served from now on: the figures, and why programs are not balanced, if they are not.
+    pub fn update(&mut self, statistics: &Statistics, not_ready: Option<String>) {
+        self.pages = Pages { metrics: statistics.to_openmetrics(), not_ready };
     }
 
     /// The descriptors to poll: call [`Metrics::serve`] when any of them is ready.
@@ -114,9 +174,9 @@ impl Metrics {
     pub fn serve(&mut self) {
         let now = Instant::now();
         self.accept(now);
-        let Self { clients, page, .. } = self;
+        let Self { clients, pages, .. } = self;
         clients.retain_mut(|client| {
-            now < client.since + LIFETIME && client.serve(page).is_ok_and(|is_done| !is_done)
+            now < client.since + LIFETIME && client.serve(pages).is_ok_and(|is_done| !is_done)
         });
     }
 
@@ -152,10 +212,10 @@ impl Client {
     }
 
     /// Reads and sends what can be read and sent now. True: it is done.
-    fn serve(&mut self, page: &str) -> io::Result<bool> {
+    fn serve(&mut self, pages: &Pages) -> io::Result<bool> {
         let has_ended = self.receive()?;
         if self.answer.is_none() {
-            self.answer = answer_metrics_request(&self.received, has_ended, page);
+            self.answer = answer_metrics_request(&self.received, has_ended, pages);
         }
         self.send()?;
         // The client closes when it has read the answer, unless it goes on sending.
@@ -201,9 +261,8 @@ impl Client {
     }
 }
 
-/// The answer to what a connection sent; `None`: the request is not whole yet, and more may come. `page`
-/// is what a request of the figures gets.
-pub fn answer_metrics_request(received: &[u8], has_ended: bool, page: &str) -> Option<Vec<u8>> {
+/// The answer to what a connection sent; `None`: the request is not whole yet, and more may come.
+pub fn answer_metrics_request(received: &[u8], has_ended: bool, pages: &Pages) -> Option<Vec<u8>> {
     let head = &received[..received.len().min(MAX_HEADER_BYTES)];
     let is_whole =
         head.windows(4).any(|end| end == b"\r\n\r\n") || head.windows(2).any(|end| end == b"\n\n");
@@ -220,8 +279,18 @@ pub fn answer_metrics_request(received: &[u8], has_ended: bool, page: &str) -> O
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let has_body = method != "HEAD";
     Some(match (method, target) {
-        ("GET" | "HEAD", "/metrics") => response("200 OK", OPENMETRICS, page, has_body),
-        ("GET" | "HEAD", _) => response("404 Not Found", PLAIN, "see /metrics\n", has_body),
+        ("GET" | "HEAD", "/metrics") => response("200 OK", OPENMETRICS, &pages.metrics, has_body),
+        ("GET" | "HEAD", "/livez") => response("200 OK", PLAIN, "alive\n", has_body),
+        ("GET" | "HEAD", "/readyz") => match &pages.not_ready {
+            None => response("200 OK", PLAIN, "ready\n", has_body),
+            Some(why) => {
+                let why = format!("not ready: {why}\n");
+                response("503 Service Unavailable", PLAIN, &why, has_body)
+            }
+        },
+        ("GET" | "HEAD", _) => {
+            response("404 Not Found", PLAIN, "see /metrics, /livez and /readyz\n", has_body)
+        }
         _ => response("405 Method Not Allowed", PLAIN, "only GET is answered\n", true),
     })
 }
@@ -240,7 +309,8 @@ mod tests {
     use super::*;
 
     fn listen() -> Metrics {
-        Metrics::listen("127.0.0.1:0".parse().unwrap()).unwrap()
+        // Any free port: one that a user can choose is not 0.
+        Metrics::listen(MetricsAddress("127.0.0.1:0".parse().unwrap())).unwrap()
     }
 
     fn connect(metrics: &Metrics) -> TcpStream {
@@ -271,7 +341,7 @@ mod tests {
     #[test]
     fn the_endpoint_serves_the_latest_figures_and_nothing_else() {
         let mut metrics = listen();
-        metrics.update(&Statistics { programs: 7, ..Statistics::default() });
+        metrics.update(&Statistics { programs: 7, ..Statistics::default() }, None);
         let text = ask(&mut metrics, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
         assert!(
@@ -353,10 +423,38 @@ mod tests {
     }
 
     #[test]
-    fn other_addresses_than_loopback_are_refused() {
-        for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:80"] {
-            let refused = Metrics::listen(address.parse().unwrap()).map(drop).unwrap_err();
-            assert!(refused.to_string().contains("not a loopback address"));
+    fn probes_are_told_whether_programs_are_balanced() {
+        let mut metrics = listen();
+        let of = |metrics: &mut Metrics, path: &str| {
+            let text = ask(metrics, &format!("GET {path} HTTP/1.1\r\nHost: node\r\n\r\n"));
+            let (head, body) = text.split_once("\r\n\r\n").unwrap();
+            (head.lines().next().unwrap().to_owned(), body.to_owned())
+        };
+        assert_eq!(of(&mut metrics, "/livez"), ("HTTP/1.1 200 OK".into(), "alive\n".into()));
+        assert_eq!(of(&mut metrics, "/readyz"), ("HTTP/1.1 200 OK".into(), "ready\n".into()));
+        metrics.update(&Statistics::default(), Some("no journal".to_owned()));
+        let (status, why) = of(&mut metrics, "/readyz");
+        assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
+        assert_eq!(why, "not ready: no journal\n");
+        // A restart would not help: only a loop that does not answer is dead.
+        assert_eq!(of(&mut metrics, "/livez").0, "HTTP/1.1 200 OK");
+    }
+
+    #[test]
+    fn other_addresses_than_loopback_are_refused_unless_they_are_asked_for() {
+        let parse = |text: &str| text.parse::<MetricsAddress>();
+        for address in ["0.0.0.0:9469", "[::]:9469", "192.0.2.1:80"] {
+            let refused = parse(address).unwrap_err();
+            assert!(refused.contains("not a loopback address"), "{refused}");
+            let public = format!("public:{address}");
+            assert!(refused.ends_with(&public), "{refused}");
+            assert_eq!(parse(&public).unwrap().address().to_string(), address);
         }
+        assert!(parse("127.0.0.1:9469").is_ok() && parse("[::1]:9469").is_ok());
+        for address in ["", "9469", "public:", "public:9469", "127.0.0.1:0", "public:0.0.0.0:0"] {
+            assert!(parse(address).is_err(), "{address}");
+        }
+        let refused = MetricsAddress::try_from("node:80".to_owned()).unwrap_err();
+        assert!(refused.starts_with("metrics \"node:80\": expected an address"), "{refused}");
     }
 }

@@ -5,9 +5,14 @@
 //! |---|---|
 //! | `settings` | what a reload can change |
 //! | `admission` | which processes may join, at the request of which user |
+//! | `state` | the state as a file, on SIGUSR1 |
 //! | `saved` | the joined programs on disk, for the next daemon |
-//! | `statistics` | figures, as JSON and as OpenMetrics |
-//! | `metrics` | these figures over HTTP |
+//! | `statistics` | figures, as JSON |
+//! | `lost` | what CPUs lose: all of them, and the one that loses the most |
+//! | `totals` | what is counted over all programs |
+//! | `known_metrics` | which metrics there are |
+//! | `openmetrics` | the figures as OpenMetrics |
+//! | `metrics` | these over HTTP, and answers to probes |
 //! | `programs` | the joined programs |
 //! | `job` | MPI jobs: a rank joins, a rank leaves, the last one gets the summary |
 //! | `ranks` | the ranks of such a job |
@@ -16,16 +21,20 @@
 
 mod admission;
 mod job;
+mod known_metrics;
+mod lost;
 mod metrics;
 mod observed;
+mod openmetrics;
 mod programs;
 mod ranks;
 mod requests;
 mod saved;
 mod settings;
+mod state;
 mod statistics;
+mod totals;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -44,16 +53,19 @@ use crate::clock::monotonic_ns;
 use crate::latency::ask_for_short_slices;
 use crate::wait::wait_readable;
 
-pub use admission::{How, Refusal};
-pub use metrics::{MetricsError, answer_metrics_request};
+pub use admission::{How, ProcessToJoin, Refusal};
+pub use known_metrics::{Kind, MAX_SERIES, METRICS, Metric, table_of_metrics};
+pub use metrics::{MetricsAddress, MetricsError, Pages, answer_metrics_request};
 pub use programs::Quota;
 pub use requests::DaemonRequest;
 pub use settings::Settings;
+pub use state::DaemonState;
 pub use statistics::Statistics;
 
 use metrics::Metrics;
 use programs::Programs;
 use saved::Saved;
+use state::StateFile;
 
 /// How often programs join by standing rules, and ended programs leave.
 const UPDATE_NS: u64 = 2_000_000_000;
@@ -69,12 +81,15 @@ pub struct Daemon<'a> {
     pub settings: Settings,
     /// Reads the settings for a reload.
     pub reload: &'a Reload<'a>,
+    /// What else is to be looked after: called when the daemon listens, and every two seconds from then
+    /// on.
+    pub beside: &'a dyn Fn(),
     /// Move also tasks that their user pinned.
     pub override_user: bool,
     /// How to start the supervisor.
     pub supervisor: SupervisorCommand,
     /// The address of the metrics endpoint; `None`: no endpoint.
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<MetricsAddress>,
     /// The socket that it listens at. At any other socket than [`socket_path`] it serves one MPI job,
     /// ends with that job, and continues with no programs of an earlier daemon.
     pub socket: PathBuf,
@@ -118,7 +133,8 @@ fn is_of_job(peer: &Peer) -> bool {
 /// [`DaemonError`]: it cannot start. Programs that cannot be moved are no error: they are observed, and
 /// the log says why.
 pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
-    let signals = watch_signals(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])?;
+    let signals =
+        watch_signals(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1])?;
     let is_for_job = daemon.socket != socket_path(&daemon.dir);
     let mut server = Server::bind(&daemon.socket)?;
     if let Err(why) = ask_for_short_slices() {
@@ -133,7 +149,7 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
     programs.continue_saved();
     let mut metrics = daemon.metrics.map(Metrics::listen).transpose()?;
     if let Some(metrics) = &mut metrics {
-        metrics.update(&programs.statistics());
+        metrics.update(&programs.statistics(), programs.not_ready());
     }
     tell_systemd(&[sd_notify::NotifyState::Ready]);
     tracing::info!(
@@ -142,14 +158,17 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
         format!("{:?}", programs.balancer().observer().accounting()).to_lowercase()
     );
 
+    let dump = StateFile::beside(&daemon.socket, is_for_job);
     let mut update_ns = 0;
     let mut idle_since_ns = monotonic_ns();
     let mut has_more = false;
     loop {
         if monotonic_ns() >= update_ns {
             programs.update();
+            (daemon.beside)();
             if let Some(metrics) = &mut metrics {
-                metrics.update(&programs.statistics());
+                programs.look_at_cpus();
+                metrics.update(&programs.statistics(), programs.not_ready());
             }
             let now_ns = monotonic_ns();
             update_ns = now_ns + UPDATE_NS;
@@ -167,12 +186,15 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
         let left_ns = if has_more { 0 } else { left_ns };
         let has_events = wait(&signals, &server, metrics.as_ref(), programs.balancer(), left_ns)?;
         while let Some(signal) = signals.read_signal()? {
-            if signal.ssi_signo != Signal::SIGHUP as u32 {
-                tell_systemd(&[sd_notify::NotifyState::Stopping]);
-                programs.end();
-                return Ok(());
+            match Signal::try_from(signal.ssi_signo as i32) {
+                Ok(Signal::SIGHUP) => reload(&daemon, &mut programs),
+                Ok(Signal::SIGUSR1) => dump.write(&mut programs),
+                _ => {
+                    tell_systemd(&[sd_notify::NotifyState::Stopping]);
+                    programs.end();
+                    return Ok(());
+                }
             }
-            reload(&daemon, &mut programs);
         }
         if has_events && let Err(why) = programs.balancer().handle_events() {
             tracing::warn!("{why}");

@@ -7,16 +7,18 @@ use evenkeel_capability::TaskId;
 use evenkeel_control::Peer;
 use evenkeel_journal::TaskRef;
 use nix::errno::Errno;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::admission::{self, Candidate, How, Refusal, refuse};
+use super::admission::{self, Candidate, How, ProcessToJoin, Refusal, refuse};
+use super::lost::LostTime;
 use super::observed::{Observations, Observed};
 use super::ranks::Ranks;
 use super::saved::{Saved, SavedProgram};
 use super::settings::Settings;
 use super::statistics::Statistics;
 use crate::balancer::Balancer;
-use crate::clock::own_cpu_ns;
+use crate::clock::started_ns;
 use crate::figures::Figures;
 use crate::program::task_ref;
 use crate::reading::TaskReading;
@@ -45,10 +47,12 @@ pub(crate) struct Joined {
     pub how: How,
     pub command: Vec<String>,
     pub root: TaskRef,
+    /// Its moves are decided and counted, but not made.
+    pub watch: bool,
 }
 
 /// How many programs a user has, and how often it was refused another one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Quota {
     /// The user.
     pub user: u32,
@@ -68,12 +72,14 @@ pub struct Quota {
 pub(crate) struct Programs {
     pub(super) balancer: Balancer,
     pub(super) joined: BTreeMap<u32, Joined>,
-    observations: Observations,
+    pub(super) observations: Observations,
     last_program: u32,
     pub(super) settings: Settings,
     saved: Saved,
     /// Figures of the programs that have left.
-    left: Statistics,
+    pub(super) left: Statistics,
+    /// What the CPUs lost.
+    pub(super) lost: LostTime,
     /// How many programs each user was refused. Only users that had their share are in it.
     refused: BTreeMap<u32, u64>,
     /// The ranks of the programs that are MPI jobs.
@@ -90,6 +96,7 @@ impl Programs {
             settings,
             saved,
             left: Statistics::default(),
+            lost: LostTime::default(),
             refused: BTreeMap::new(),
             ranks: BTreeMap::new(),
         }
@@ -102,11 +109,11 @@ impl Programs {
     /// Continues with the programs of an earlier daemon that still run.
     pub fn continue_saved(&mut self) {
         for program in self.saved.programs().to_vec() {
-            let SavedProgram { uid, how, command, root, processes } = program;
+            let SavedProgram { uid, how, command, root, processes, watch } = program;
             let alive: Vec<TaskRef> = processes.into_iter().filter(TaskRef::is_alive).collect();
             let Some(first) = alive.first() else { continue };
             let root = if root.is_alive() { root } else { *first };
-            let joined = Joined { uid, how, command, root };
+            let joined = Joined { uid, how, command, root, watch };
             if let Err(why) = self.start(joined, &alive) {
                 tracing::warn!("{root} of the earlier daemon is no longer balanced: {why}");
             }
@@ -147,6 +154,7 @@ impl Programs {
         }
         self.follow_cgroups();
         let last = self.balancer.observer().last().clone();
+        self.lost.update(last.at_ns, &last.cpus);
         let is_over = |program: &u32| {
             let tasks = last.tasks_of(*program);
             tasks.is_none_or(BTreeMap::is_empty)
@@ -218,12 +226,26 @@ impl Programs {
     }
 
     /// Lets a process join. Returns the program that it belongs to now.
-    pub fn join_process(&mut self, pid: i32, peer: &Peer) -> Result<Vec<u32>, Refusal> {
-        let candidate = admission::process(pid, peer)?;
-        if let Some(program) = self.program_of(pid) {
+    pub fn join_process(
+        &mut self,
+        asked: &ProcessToJoin,
+        peer: &Peer,
+    ) -> Result<Vec<u32>, Refusal> {
+        let candidate = admission::asked_process(asked, peer)?;
+        if let Some(program) = self.program_of(asked.pid) {
+            if asked.watch && self.joined.get(&program).is_some_and(|joined| !joined.watch) {
+                return refuse(
+                    Errno::EBUSY,
+                    format!(
+                        "process {} is balanced already, as a part of program {program}: to have it \
+                         only watched, let it leave first",
+                        asked.pid
+                    ),
+                );
+            }
             return Ok(vec![program]);
         }
-        Ok(vec![self.admit(candidate, How::Process)?])
+        Ok(vec![self.admit(candidate, How::Process, asked.watch)?])
     }
 
     /// Lets every program with this command name join.
@@ -232,7 +254,7 @@ impl Programs {
         for candidate in admission::named(name, peer)? {
             programs.push(match self.program_of(candidate.task.tgid) {
                 Some(program) => program,
-                None => self.admit(candidate, How::Name(name.to_owned()))?,
+                None => self.admit(candidate, How::Name(name.to_owned()), false)?,
             });
         }
         Ok(programs)
@@ -266,14 +288,19 @@ impl Programs {
         self.check_share(peer.uid)?;
         let (root, command) = (first.task, vec![format!("cgroup {name}")]);
         let tasks: Vec<TaskRef> = found.iter().map(|candidate| candidate.task).collect();
-        let joined = Joined { uid: peer.uid, how, command, root };
+        let joined = Joined { uid: peer.uid, how, command, root, watch: false };
         Ok(vec![self.begin(joined, &tasks)?])
     }
 
-    pub(super) fn admit(&mut self, candidate: Candidate, how: How) -> Result<u32, Refusal> {
+    pub(super) fn admit(
+        &mut self,
+        candidate: Candidate,
+        how: How,
+        watch: bool,
+    ) -> Result<u32, Refusal> {
         let Candidate { task, uid, command } = candidate;
         self.check_share(uid)?;
-        self.begin(Joined { uid, how, command, root: task }, &[task])
+        self.begin(Joined { uid, how, command, root: task, watch }, &[task])
     }
 
     /// Observes the program of a process for a process of its user, which balances it. Returns its
@@ -434,6 +461,9 @@ impl Programs {
             }
         }
         self.last_program = program;
+        if joined.watch {
+            self.balancer.only_watch(program);
+        }
         tracing::info!("program {program} joined: {} ({})", joined.root, joined.command.join(" "));
         self.joined.insert(program, joined);
         Ok(program)
@@ -458,7 +488,7 @@ impl Programs {
     pub(super) fn end_and_count(&mut self, program: u32) -> Option<Totals> {
         let totals = self.balancer.leave(program).map(|(totals, _)| totals);
         if let Some(totals) = &totals {
-            add(&mut self.left, totals);
+            self.left.add(totals);
         }
         self.ranks.remove(&program);
         if let Some(joined) = self.joined.remove(&program) {
@@ -502,15 +532,20 @@ impl Programs {
         mine.filter_map(|(program, joined)| {
             let totals = self.balancer.totals(*program)?;
             let (waits, threads) = self.balancer.waits(*program)?;
+            let is_process = joined.how == How::Process;
+            let command = is_process.then(|| admission::command_of(&joined.root)).flatten();
             Some(ProgramStatus {
                 resting: false,
                 balancer,
                 program: Some(*program),
                 root: joined.root.tgid as u32,
-                command: joined.command.clone(),
+                user: Some(joined.uid),
+                started_ns: Some(started_ns(&joined.root)),
+                elapsed_ns: None,
+                command: command.unwrap_or_else(|| joined.command.clone()),
                 accounting,
                 placement: options.placement,
-                dry_run: options.dry_run,
+                dry_run: options.dry_run || joined.watch,
                 intervals: totals.intervals,
                 moves: totals.moves,
                 gain: totals.gain().clone(),
@@ -522,38 +557,6 @@ impl Programs {
             })
         })
         .collect()
-    }
-
-    pub fn statistics(&mut self) -> Statistics {
-        let mut statistics = self.left.clone();
-        statistics.programs = self.joined.len() as u64;
-        statistics.observed = self.observations.count() as u64;
-        statistics.own_cpu_us = own_cpu_ns() / 1000;
-        let last = self.balancer.observer().last().clone();
-        let joined = self.joined.keys().filter_map(|program| last.tasks_of(*program));
-        statistics.tasks = joined.map(|tasks| tasks.len() as u64).sum();
-        statistics.lost_us = last
-            .cpus
-            .iter()
-            .map(|(cpu, figures)| {
-                let causes = [
-                    ("irq", figures.irq_ns),
-                    ("softirq", figures.softirq_ns),
-                    ("realtime", figures.rt_ns),
-                    ("steal", figures.steal_ns),
-                ];
-                (*cpu, causes.into_iter().map(|(cause, ns)| (cause, ns / 1000)).collect())
-            })
-            .collect();
-        for program in self.joined.keys() {
-            if let Some(totals) = self.balancer.totals(*program) {
-                add(&mut statistics, totals);
-                if let Some(ratio) = totals.gain().ratio {
-                    statistics.pace_milli.insert(*program, (ratio * 1000.0).round() as u64);
-                }
-            }
-        }
-        statistics
     }
 
     pub(super) fn save(&mut self) {
@@ -570,18 +573,10 @@ impl Programs {
                 command: joined.command.clone(),
                 root: joined.root,
                 processes: processes.into_iter().collect(),
+                watch: joined.watch,
             }
         });
         let programs = programs.collect();
         self.saved.save(programs);
-    }
-}
-
-fn add(statistics: &mut Statistics, totals: &Totals) {
-    statistics.intervals += totals.intervals;
-    statistics.yielded += totals.yielded;
-    statistics.refused += totals.refused;
-    for (rule, count) in &totals.moves_by_rule {
-        *statistics.moves.entry(rule).or_default() += count;
     }
 }

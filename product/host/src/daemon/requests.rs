@@ -4,7 +4,7 @@ use evenkeel_control::{Answer, Peer, Request};
 use nix::errno::Errno;
 use serde_json::{Map, Value, json};
 
-use super::admission::{Refusal, refuse};
+use super::admission::{ProcessToJoin, Refusal, refuse};
 use super::programs::Programs;
 use super::statistics::Statistics;
 
@@ -13,12 +13,14 @@ const KNOWN: &str = "join, leave, observe, figures, status, stats, stats_meta, q
 /// A request, decoded: nothing of the system was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DaemonRequest {
-    /// A process joins, as a part of an MPI job if that has a name.
-    JoinProcess {
+    /// A process joins.
+    JoinProcess(ProcessToJoin),
+    /// A process joins as a part of an MPI job.
+    JoinJob {
         /// The process.
         pid: i32,
         /// The job.
-        job: Option<String>,
+        job: String,
     },
     /// All programs with this command name join.
     JoinNamed(String),
@@ -86,15 +88,23 @@ impl DaemonRequest {
 
 fn decode_join(args: &Map<String, Value>) -> Result<DaemonRequest, Refusal> {
     let mut args = args.clone();
-    let job = args.remove("job");
-    match (exactly_one(&args, &["pid", "name", "cgroup"])?, job) {
-        (("pid", value), job) => {
-            let job = job.as_ref().map(text).transpose()?;
-            Ok(DaemonRequest::JoinProcess { pid: number(value)?, job })
-        }
-        (_, Some(_)) => refuse(Errno::EINVAL, "a job takes processes only: give pid"),
-        (("name", value), None) => Ok(DaemonRequest::JoinNamed(text(value)?)),
-        ((_, value), None) => Ok(DaemonRequest::JoinCgroup(text(value)?)),
+    if let Some(job) = args.remove("job") {
+        return match exactly_one(&args, &["pid", "name", "cgroup"])? {
+            ("pid", value) => Ok(DaemonRequest::JoinJob { pid: number(value)?, job: text(&job)? }),
+            _ => refuse(Errno::EINVAL, "a job takes processes only: give pid"),
+        };
+    }
+    let (start, watch) = (args.remove("start"), args.remove("watch"));
+    let is_of_process = start.is_some() || watch.is_some();
+    match exactly_one(&args, &["pid", "name", "cgroup"])? {
+        ("pid", value) => Ok(DaemonRequest::JoinProcess(ProcessToJoin {
+            pid: number(value)?,
+            start: start.as_ref().map(ticks).transpose()?,
+            watch: watch.as_ref().map(flag).transpose()?.unwrap_or_default(),
+        })),
+        _ if is_of_process => refuse(Errno::EINVAL, "start and watch are of one process: give pid"),
+        ("name", value) => Ok(DaemonRequest::JoinNamed(text(value)?)),
+        (_, value) => Ok(DaemonRequest::JoinCgroup(text(value)?)),
     }
 }
 
@@ -109,8 +119,8 @@ pub(crate) fn answer(programs: &mut Programs, peer: &Peer, request: &Request) ->
 
 fn carry_out(programs: &mut Programs, peer: &Peer, asked: DaemonRequest) -> Result<Value, Refusal> {
     let joined = match asked {
-        DaemonRequest::JoinProcess { pid, job: Some(job) } => programs.join_job(pid, &job, peer)?,
-        DaemonRequest::JoinProcess { pid, job: None } => programs.join_process(pid, peer)?,
+        DaemonRequest::JoinJob { pid, job } => programs.join_job(pid, &job, peer)?,
+        DaemonRequest::JoinProcess(process) => programs.join_process(&process, peer)?,
         DaemonRequest::JoinNamed(name) => programs.join_named(&name, peer)?,
         DaemonRequest::JoinCgroup(path) => programs.join_cgroup(&path, peer)?,
         DaemonRequest::LeaveProcess(pid) => {
@@ -176,7 +186,49 @@ fn number(value: &Value) -> Result<i32, Refusal> {
     number.map_or_else(|| refuse(Errno::EINVAL, format!("{value} is not a number")), Ok)
 }
 
+fn ticks(value: &Value) -> Result<u64, Refusal> {
+    let ticks = value.as_u64();
+    ticks.map_or_else(|| refuse(Errno::EINVAL, format!("{value} is not a number of ticks")), Ok)
+}
+
+fn flag(value: &Value) -> Result<bool, Refusal> {
+    let flag = value.as_bool();
+    flag.map_or_else(|| refuse(Errno::EINVAL, format!("{value} is neither true nor false")), Ok)
+}
+
 fn text(value: &Value) -> Result<String, Refusal> {
     let text = value.as_str().map(str::to_owned);
     text.map_or_else(|| refuse(Errno::EINVAL, format!("{value} is not a string")), Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn join(args: Value) -> Result<DaemonRequest, Errno> {
+        let request = Request { req: "join".to_owned(), args: args.as_object().unwrap().clone() };
+        DaemonRequest::decode(&request).map_err(|refusal| refusal.errno)
+    }
+
+    #[test]
+    fn a_process_may_be_named_with_its_start() {
+        let process =
+            |start, watch| Ok(DaemonRequest::JoinProcess(ProcessToJoin { pid: 7, start, watch }));
+        assert_eq!(join(json!({"pid": 7})), process(None, false));
+        assert_eq!(join(json!({"pid": 7, "start": 9, "watch": true})), process(Some(9), true));
+        for args in [
+            json!({"pid": 7, "start": -1}),
+            json!({"pid": 7, "start": "9"}),
+            json!({"pid": 7, "watch": 1}),
+            json!({"name": "lmp", "watch": true}),
+            json!({"cgroup": "/a", "start": 9}),
+            json!({"pid": 7, "job": "a", "watch": true}),
+            json!({"pid": 7, "until": 9}),
+            json!({"start": 9}),
+        ] {
+            assert_eq!(join(args.clone()), Err(Errno::EINVAL), "{args}");
+        }
+        let job = DaemonRequest::JoinJob { pid: 7, job: "a".to_owned() };
+        assert_eq!(join(json!({"pid": 7, "job": "a"})), Ok(job));
+    }
 }

@@ -20,6 +20,9 @@ pub(crate) struct SavedProgram {
     pub root: TaskRef,
     /// Its processes when this was written.
     pub processes: Vec<TaskRef>,
+    /// Its moves are not made.
+    #[serde(default)]
+    pub watch: bool,
 }
 
 /// The file and its content. Without a path, nothing is saved.
@@ -79,7 +82,8 @@ mod tests {
 
     fn program(tid: i32, how: How) -> SavedProgram {
         let root = TaskRef { tid, tgid: tid, start_time_ticks: 7 };
-        SavedProgram { uid: 5, how, command: vec!["a b".into()], root, processes: vec![root] }
+        let command = vec!["a b".into()];
+        SavedProgram { uid: 5, how, command, root, processes: vec![root], watch: true }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use evenkeel_capability::LagParameters;
 use evenkeel_cbinfo::RunTimeExcludes;
 use evenkeel_journal::affinity;
 use evenkeel_machine::{CpuSet, Machine};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::check::count;
@@ -43,7 +44,7 @@ pub struct Watched {
 }
 
 /// One CPU now. Percentages are of the time watched, 0..=100.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuNow {
     /// Its number.
     pub cpu: u32,
@@ -66,7 +67,7 @@ pub struct CpuNow {
 }
 
 /// How unequal the CPUs are now.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Asymmetry {
     /// The source of the figures.
     pub accounting: Accounting,
@@ -149,7 +150,8 @@ impl Watched {
     /// From the reading `first` to the last one.
     fn between(watch: &CpuWatch, first: &Rc<Reading>) -> Option<Self> {
         let CpuWatch { machine, usable, observer, last } = watch;
-        let snapshot = observer.snapshot(first, NO_PROGRAM, usable, |_, _| Freedom::default())?;
+        let snapshot =
+            observer.snapshot(first, &[NO_PROGRAM], usable, |_, _| Freedom::default())?;
         let mut totals = Totals::new(machine, first);
         totals.add(&snapshot, last);
         let cpus: Vec<CpuSummary> =

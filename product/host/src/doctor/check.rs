@@ -1,9 +1,10 @@
 //! The result of a check: what was found, what it means, and what the user can do.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How well something works here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// It works.
@@ -15,7 +16,7 @@ pub enum State {
 }
 
 /// The subject of a check. The JSON form (`kernel`, `pid-namespace`, ...) is stable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckName {
     /// Kernel release and architecture.
@@ -92,7 +93,7 @@ impl CheckName {
 }
 
 /// The result of one check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
     /// The subject.
     pub name: CheckName,

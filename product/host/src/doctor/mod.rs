@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_machine::{CpuSet, Machine, SpeedSource};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use asymmetry::{Asymmetry, CpuNow, CpuWatch, Watched, judge};
@@ -56,7 +57,7 @@ pub struct Request {
 }
 
 /// The result of `evenkeel doctor`. Its JSON form is stable within one [`FORMAT`].
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// [`FORMAT`].
     pub format: u32,

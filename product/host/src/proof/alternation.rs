@@ -21,12 +21,12 @@ pub(super) const WINDOW_NS: u64 = 100_000_000;
 /// ... but for the first windows of a trial: until the sequential test has so many pairs.
 const SHORT_WINDOW_NS: u64 = 40_000_000;
 const SHORT_PAIRS: u32 = 5;
-/// What seems to gain after this many pairs is in force for so much longer than not, while it stays on
-/// trial.
+/// A lever that seems to gain after this many pairs ...
 const SEEMING_PAIRS: u32 = 3;
+/// ... is in force for this many times as long as it is not, while it stays on trial.
 const SEEMING_STRETCH: u64 = 4;
-/// Between two windows without, once a gain is shown: at first, and at most. So that is how much of the
-/// gain the proof costs: 5 %, and soon 0.5 %.
+/// The time between two windows without the lever, once a gain is shown: at first, and at most. So the
+/// proof costs 5 % of the gain, and soon 0.5 %.
 const FIRST_STRETCH_NS: u64 = 20 * WINDOW_NS;
 const LAST_STRETCH_NS: u64 = 200 * WINDOW_NS;
 /// A pace that is this much below the usual one ...

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::sequence::Sequence;
@@ -13,7 +14,7 @@ use super::window::Pace;
 pub(super) const UNSEEN: &str = "how the tasks wait for each other cannot be seen here";
 
 /// How sure a gain is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Proven {
     /// Nothing was moved, so there is nothing to show.
@@ -30,7 +31,7 @@ pub enum Proven {
 }
 
 /// What moves and pins gain, as far as it was measured.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Gain {
     /// How sure it is.
     pub proven: Proven,

@@ -225,6 +225,7 @@ mod tests {
                 core: number as u32,
                 node: 0,
                 speed: 1024,
+                energy_rank: None,
                 noise_ns: self.interval_ns * (100 - self.percents[number]) / 100,
                 rt_ns: 0,
                 idle_ns: 0,

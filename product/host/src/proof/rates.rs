@@ -3,16 +3,16 @@
 //! In a phase that is longer than a window, all tasks work all the time, with and without moves: a
 //! window shows no difference. The phase ends with the slowest task, and a task that is not moved is as
 //! slow as its CPU. So the pace without moves *is* the rate of the slowest CPU, which is measured all
-//! the time; it need not be tried, which would cost what it is to measure. The pace with moves is the
-//! work that the tasks received: of the one with the least of it, since no phase ends before that one.
+//! the time. It need not be tried: a trial would cost the very gain that it measures. The pace with
+//! moves is the work that the task with the least work received, since no phase ends before that task.
 //!
 //! That holds where each CPU has one task and the kernel leaves tasks where they are, both of which is
 //! watched, and where spinning is told from work. With unequal work it claims too little, never too
 //! much: without moves, some task would be on the slowest CPU, and none has less work than the one with
 //! the least. It does not see what moves cost in caches.
 //!
-//! For a critical task that was given a faster CPU, it is the work of that task against the rate of the
-//! CPU that it had: phases are short then, so that all of them are whole.
+//! For a critical task that was given a faster CPU, the gain is the work of that task against the rate
+//! of the CPU that it had: phases are short then, so that all of them are whole.
 
 use std::collections::BTreeMap;
 

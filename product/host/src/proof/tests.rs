@@ -35,6 +35,7 @@ fn cpu(number: u32, percent: u64, interval_ns: u64) -> CpuView {
         core: number,
         node: 0,
         speed: 1024,
+        energy_rank: None,
         noise_ns: interval_ns * (100 - percent) / 100,
         rt_ns: 0,
         idle_ns: 0,
@@ -55,10 +56,11 @@ fn task(tid: u32, cpu: u32, run_ns: u64, work_ns: u64) -> TaskView {
         queue: 0,
         run_ns,
         spun_ns: run_ns.saturating_sub(work_ns),
+        samples: 0,
         received_ns: run_ns,
         stolen_ns: 0,
         wait_ns: STEP_NS,
-        switches: 1,
+        sleeps: 1,
         runnable: true,
         allowed: CpuSet::first(8),
         fixed: false,
@@ -437,4 +439,19 @@ fn a_program_shorter_than_a_trial_has_no_claim() {
     pair.proof.judge(&snapshot, &mut plan);
     let gain = pair.proof.gain();
     assert_eq!((gain.proven, gain.ratio, gain.windows), (Proven::Measuring, None, 0));
+}
+
+#[test]
+fn what_is_gathered_for_less_energy_is_not_withdrawn_and_all_else_is_judged() {
+    let mut proof = Proof::new(&lag());
+    let (snapshot, mut plan) = two_and_a_move(Reason::LessEnergy { from_ppm: 2, to_ppm: 1 });
+    plan.reasons = vec![Reason::Gathered { cpus: 2, spread_ppm: 0 }];
+    let made = plan.moves.clone();
+    proof.judge(&snapshot, &mut plan);
+    assert_eq!(plan.moves, made);
+    assert!(proof.gain().to_string().contains("less energy was asked for"), "{}", proof.gain());
+    let mut proof = Proof::new(&lag());
+    let (snapshot, mut plan) = two_and_a_move(Reason::MoreRoom { from_ppm: 1, to_ppm: 2 });
+    proof.judge(&snapshot, &mut plan);
+    assert!(!proof.gain().to_string().contains("less energy"), "{}", proof.gain());
 }

@@ -1,6 +1,7 @@
 //! A window: what a program did in some intervals in a row, and how fast it was against another one.
 
 use evenkeel_capability::{Snapshot, TaskView};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::laps::Laps;
@@ -9,7 +10,7 @@ use super::laps::Laps;
 pub(super) const MIN_LAPS: f64 = 2.0;
 
 /// What the pace of a program is measured by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pace {
     /// The time from each parallel region to the next one, as its preloaded library takes it: each

@@ -1,0 +1,80 @@
+//! What is counted over all programs, and whether programs that join are balanced: for the metrics.
+
+use std::collections::BTreeMap;
+
+use super::lost::{CAUSES, lost_ns};
+use super::programs::Programs;
+use super::statistics::Statistics;
+use crate::clock::own_cpu_ns;
+use crate::proof::Proven;
+
+/// The names of what is known of a gain, as in JSON.
+const PROVEN: [(Proven, &str); 5] = [
+    (Proven::Nothing, "nothing"),
+    (Proven::Unverified, "unverified"),
+    (Proven::Measuring, "measuring"),
+    (Proven::Gains, "gains"),
+    (Proven::Withdrawn, "withdrawn"),
+];
+
+impl Programs {
+    /// Reads what the CPUs lost, which nothing else does while no program is balanced.
+    pub fn look_at_cpus(&mut self) {
+        if let Err(why) = self.balancer.observer().read() {
+            tracing::debug!("what the CPUs lost is not known now: {why}");
+        }
+    }
+
+    /// Why programs that join are not balanced; `None`: they are, or are not meant to be.
+    pub fn not_ready(&self) -> Option<String> {
+        let is_ready = self.settings.options.dry_run || self.balancer.can_move();
+        let why = "tasks are only observed, since no journal can be written: see the daemon's log";
+        (!is_ready).then(|| why.to_owned())
+    }
+
+    /// All figures.
+    pub fn statistics(&mut self) -> Statistics {
+        let mut statistics = self.left.clone();
+        statistics.programs = self.joined.len() as u64;
+        statistics.observed = self.observations.count() as u64;
+        statistics.own_cpu_us = own_cpu_ns() / 1000;
+        statistics.exact = u64::from(self.balancer.observer().accounting().is_exact());
+        statistics.moving = u64::from(!self.settings.options.dry_run && self.balancer.can_move());
+        let last = self.balancer.observer().last().clone();
+        self.lost.update(last.at_ns, &last.cpus);
+        statistics.all_cpus_lost_us = self.lost.total_us();
+        statistics.worst_cpu_lost_milli = self.lost.worst_milli().clone();
+        let joined = self.joined.keys().filter_map(|program| last.tasks_of(*program));
+        statistics.tasks = joined.map(|tasks| tasks.len() as u64).sum();
+        statistics.cpus = last.cpus.len() as u64;
+        let lost_us = |cpu| CAUSES.into_iter().zip(lost_ns(cpu).map(|ns| ns / 1000)).collect();
+        statistics.lost_us = last.cpus.iter().map(|(cpu, lost)| (*cpu, lost_us(lost))).collect();
+        // Also what no program has: a series that is there at all times can be asked for changes.
+        statistics.gains = BTreeMap::from(PROVEN.map(|(_, name)| (name, 0)));
+        for program in self.joined.keys() {
+            let Some(totals) = self.balancer.totals(*program) else { continue };
+            statistics.add(totals);
+            let gain = totals.gain();
+            if let Some(&(_, name)) = PROVEN.iter().find(|(proven, _)| *proven == gain.proven) {
+                *statistics.gains.entry(name).or_default() += 1;
+            }
+            // What was withdrawn has no effect on the pace any more.
+            if let Some(ratio) = gain.ratio.filter(|_| gain.proven != Proven::Withdrawn) {
+                statistics.pace_milli.insert(*program, (ratio * 1000.0).round() as u64);
+            }
+        }
+        statistics
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_of_a_gain_has_its_name_in_json() {
+        for (proven, name) in PROVEN {
+            assert_eq!(serde_json::to_value(proven).unwrap(), name);
+        }
+    }
+}
