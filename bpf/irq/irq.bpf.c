@@ -18,6 +18,9 @@
  * 4. Threaded NAPI. Polls in an instance's own kernel thread are counted, but not timed: the kernel
  *    knows the run time of a thread exactly, and user space reads it.
  *
+ * 5. Consumers. A socket knows the instance that brought its last packet. Of the calls that receive, one
+ *    in LOOK_EACH is looked at: on which CPU, how many bytes. Loaded only where that is asked for.
+ *
  * The state of a CPU is touched only by that CPU, with interrupts off or by an interrupt that returns
  * before the interrupted program goes on. Without PREEMPT_RT a softirq does not leave its CPU, which
  * user space checks.
@@ -59,6 +62,10 @@ struct task_struct {
 	int pid;
 };
 
+struct sock {
+	unsigned int sk_napi_id;	/* with CONFIG_NET_RX_BUSY_POLL */
+};
+
 struct napi_struct {
 	struct net_device *dev;
 	unsigned int napi_id;
@@ -77,6 +84,11 @@ struct cpu_state {
 	u32 raiser;		/* of the softirq that runs: line + 1, or RAISED_BY_MANY */
 	u32 raised[SOFTIRQS];	/* the same of those that are to run; 0: not raised */
 };
+
+/* Calls that receive, of which one is looked at. */
+#define LOOK_EACH 8
+/* kernel: include/linux/socket.h */
+#define MSG_PEEK 2
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -113,6 +125,22 @@ struct {
 	__type(value, struct napi_info);
 } infos SEC(".maps");
 
+/* Bytes that were received, of the calls that were looked at. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct consumer_key);
+	__type(value, u64);
+} consumers SEC(".maps");
+
+/* Calls that receive, on this CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} receptions SEC(".maps");
+
 static __always_inline struct cpu_state *this_cpu(void)
 {
 	u32 zero = 0;
@@ -136,6 +164,13 @@ static __always_inline u64 index_of(unsigned int number)
 
 	barrier_var(index);
 	return index;
+}
+
+static __always_inline struct cpu_softirqs *this_cpus_sums(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&softirqs, &zero);
 }
 
 static __always_inline struct line_account *line_account(u32 line)
@@ -165,6 +200,7 @@ SEC("raw_tp/irq_handler_exit")
 int BPF_PROG(on_handler_exit, int line)
 {
 	struct cpu_state *c = this_cpu();
+	struct cpu_softirqs *sums = this_cpus_sums();
 	struct line_account *account;
 	u64 took;
 
@@ -180,6 +216,8 @@ int BPF_PROG(on_handler_exit, int line)
 		account->handler_ns += took;
 		account->handled++;
 	}
+	if (sums)
+		sums->handler_ns += took;
 	return 0;
 }
 
@@ -211,8 +249,7 @@ static __always_inline u64 next_stretch(struct cpu_state *c)
 
 static __always_inline void count_softirq(u32 number, u64 took, u64 runs)
 {
-	u32 zero = 0;
-	struct cpu_softirqs *sums = bpf_map_lookup_elem(&softirqs, &zero);
+	struct cpu_softirqs *sums = this_cpus_sums();
 	u64 index = index_of(number);
 
 	if (!sums || index >= SOFTIRQS)
@@ -318,6 +355,30 @@ int BPF_PROG(on_poll, struct napi_struct *napi, int packets)
 	account->softirq_ns += took;
 	account->polls++;
 	account->packets += packets > 0 ? packets : 0;
+	return 0;
+}
+
+/* Since 6.3. */
+SEC("raw_tp/sock_recv_length")
+int BPF_PROG(on_receive, struct sock *sk, int bytes, int flags)
+{
+	struct consumer_key key = { .cpu = bpf_get_smp_processor_id() };
+	u32 zero = 0, *calls = bpf_map_lookup_elem(&receptions, &zero);
+	u64 *sum, first = bytes;
+
+	if (bytes <= 0 || flags & MSG_PEEK || !calls || (*calls)++ % LOOK_EACH)
+		return 0;
+	if (!bpf_core_field_exists(sk->sk_napi_id))
+		return 0;
+	key.napi_id = BPF_CORE_READ(sk, sk_napi_id);
+	/* 0, or a CPU's number, which no instance has: none brought it. */
+	if (!key.napi_id)
+		return 0;
+	sum = bpf_map_lookup_elem(&consumers, &key);
+	if (sum)
+		__sync_fetch_and_add(sum, first);
+	else
+		bpf_map_update_elem(&consumers, &key, &first, BPF_NOEXIST);
 	return 0;
 }
 

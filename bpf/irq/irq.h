@@ -47,6 +47,13 @@ struct napi_info {
 struct cpu_softirqs {
 	u64 ns[SOFTIRQS];
 	u64 runs[SOFTIRQS];
+	u64 handler_ns;		/* the handlers of all lines */
+};
+
+/* A NAPI instance, and a CPU on which a thread received what it had brought. */
+struct consumer_key {
+	u32 napi_id;
+	u32 cpu;
 };
 
 #endif

@@ -15,7 +15,7 @@ static __always_inline u32 wanted_core(const struct sais_flow *flow)
 
 	if (settings.policy != POLICY_RUNNER && settings.policy != POLICY_AUTO)
 		return core;
-	/* The consumer may have moved since it received last; when it has ended, nobody knows. */
+	/* The consumer may have moved since it received last; when it has ended, its CPU is not known. */
 	consumer = bpf_task_from_pid(flow->tid);
 	if (consumer) {
 		core = consumer->thread_info.cpu;
@@ -310,6 +310,8 @@ static __always_inline int steer(struct xdp_md *ctx, enum sais_mode mode, enum s
 	}
 	flow = bpf_map_lookup_elem(&flows, &key);
 	if (!flow)
+		flow = bpf_map_lookup_elem(&accepted_flows, &key);
+	if (!flow)
 		return pass(COUNT_UNKNOWN);
 	/* An entry that is being made has no core yet, and no hint. */
 	issued = flow->hint;
@@ -323,6 +325,65 @@ static __always_inline int steer(struct xdp_md *ctx, enum sais_mode mode, enum s
 	else if (packet.hint != issued)
 		return direct_otherwise(ctx, flow);
 	return direct(ctx, flow, hinted_core(flow, issued, worth), worth);
+}
+
+/* What the hint of a TCP packet is worth by itself, and which core it names. */
+static __always_inline enum sais_counter judge_alone(struct xdp_md *ctx,
+						     const struct sais_flow_key *key,
+						     struct sais_packet *packet, u32 *core)
+{
+	u64 word = packet->hint;
+	struct sais_hint hint;
+
+	if (packet->has_hint == HINT_SEARCH)
+		packet->has_hint = search_options(ctx, packet->options_at, packet->options_bytes,
+						  &word);
+	if (packet->has_hint != HINT_FOUND)
+		return packet->has_hint == HINT_ABSENT ? COUNT_HINT_ABSENT : COUNT_HINT_MALFORMED;
+	hint = hint_fields(word);
+	if (tag_of(key, hint.core, hint.number) != hint.tag)
+		return COUNT_HINT_FORGED;
+	*core = BE16(hint.core);
+	return COUNT_HINT_ECHOED;
+}
+
+/*
+ * The paper's SrcParser as the paper has it: the packet's hint alone says the core. No table is looked
+ * up, so there is no limit to connections; a tag (in the paper's own format: the peer's address) and the
+ * allowed cores are all that a hint is checked by. What needs a memory is not done: an old hint that
+ * comes again is not told from the last one, and a connection that changes its core may overtake itself.
+ */
+static __always_inline int steer_alone(struct xdp_md *ctx, enum sais_wire wire)
+{
+	u32 here = bpf_get_smp_processor_id() & (MAX_CPUS - 1);
+	u32 core = wire == WIRE_PAPER ? take_off(ctx) : NO_CORE;
+	const u8 *data = (const void *)(long)ctx->data, *end = (const void *)(long)ctx->data_end;
+	struct sais_cpu *counts = &cpus[here];
+	struct sais_packet packet = {};
+	struct sais_flow_key key;
+	enum sais_counter worth;
+
+	switch (parse(data, end, wire == WIRE_TCP, &key, &packet)) {
+	case PARSED:
+		break;
+	case PARSED_OTHER:
+		return pass(COUNT_OTHER);
+	default:
+		return pass(COUNT_MALFORMED);
+	}
+	if (wire == WIRE_PAPER)
+		worth = core == NO_CORE ? COUNT_HINT_ABSENT : COUNT_HINT_ECHOED;
+	else
+		worth = judge_alone(ctx, &key, &packet, &core);
+	/* Most connections of a machine are with hosts that send no hints. */
+	if (worth == COUNT_HINT_ABSENT)
+		return pass(COUNT_UNKNOWN);
+	counts->counters[worth]++;
+	if (worth != COUNT_HINT_ECHOED)
+		return pass(COUNT_DISTRUSTED);
+	if (core >= MAX_CPUS || live.rules[core] != RULE_ALLOWED)
+		return pass(COUNT_REFUSED);
+	return core == here ? pass(COUNT_HOME) : hand_over(counts, core, COUNT_STEERED);
 }
 
 SEC("xdp")
@@ -341,6 +402,18 @@ SEC("xdp")
 int steer_paper(struct xdp_md *ctx)
 {
 	return steer(ctx, MODE_HINT, WIRE_PAPER);
+}
+
+SEC("xdp")
+int steer_hint_alone(struct xdp_md *ctx)
+{
+	return steer_alone(ctx, WIRE_TCP);
+}
+
+SEC("xdp")
+int steer_paper_alone(struct xdp_md *ctx)
+{
+	return steer_alone(ctx, WIRE_PAPER);
 }
 
 SEC("tp_btf/xdp_cpumap_enqueue")

@@ -13,15 +13,28 @@
 /* From the kernel's include/linux/socket.h. */
 #define MSG_PEEK 2
 
-static __always_inline struct sais_flow *flow_of(const struct sais_flow_key *key)
+static __always_inline struct sais_flow *make_flow(void *table, const struct sais_flow_key *key)
 {
-	struct sais_flow *flow = bpf_map_lookup_elem(&flows, key);
 	struct sais_flow none = { .core = NO_CORE, .path = NO_CORE, .arrived = NO_CORE };
 
+	bpf_map_update_elem(table, key, &none, BPF_NOEXIST);
+	return bpf_map_lookup_elem(table, key);
+}
+
+/* In the table of connections that were made from here, or of those that were accepted. */
+static __always_inline struct sais_flow *flow_of(struct sock *sk, const struct sais_flow_key *key,
+						 bool *is_accepted)
+{
+	struct sais_flow *flow = bpf_map_lookup_elem(&flows, key);
+
+	*is_accepted = false;
 	if (flow)
 		return flow;
-	bpf_map_update_elem(&flows, key, &none, BPF_NOEXIST);
-	return bpf_map_lookup_elem(&flows, key);
+	*is_accepted = bpf_sk_storage_get(&accepted, sk, 0, 0);
+	if (!*is_accepted)
+		return make_flow(&flows, key);
+	flow = bpf_map_lookup_elem(&accepted_flows, key);
+	return flow ? flow : make_flow(&accepted_flows, key);
 }
 
 /* One core after the other, the least loaded first: flows that ask at once do not crowd. */
@@ -90,8 +103,7 @@ static __always_inline void has_asked(struct sais_flow *flow)
 		return;
 	/* First: a request that is seen to wait has its time. */
 	flow->asked_ms = now_ms();
-	if (begin_wait(&flow->asker, tid))
-		__sync_fetch_and_add(&reader->outstanding, 1);
+	begin_request(&flow->asker, tid, &reader->outstanding);
 }
 
 static __always_inline void is_answered(struct sais_flow *flow)
@@ -114,13 +126,14 @@ static __always_inline void learn(struct sock *sk, bool is_request, int bytes)
 {
 	struct sais_flow_key key = {};
 	struct sais_flow *flow;
+	bool is_accepted;
 
 	/* While nothing is steered, this is all that a call takes for most of the time. */
 	if (settings.policy == POLICY_AUTO && !live.is_looking)
 		return;
 	if (!key_of(sk, &key))
 		return;
-	flow = flow_of(&key);
+	flow = flow_of(sk, &key, &is_accepted);
 	if (!flow)
 		return;
 	/* Where one thread sends and another receives, the second is the consumer. */
@@ -139,7 +152,8 @@ static __always_inline void learn(struct sock *sk, bool is_request, int bytes)
 		note(&flow->arrived, sk->__sk_common.skc_incoming_cpu);
 	if (settings.mode == MODE_HINT)
 		issue(flow, &key);
-	if (settings.hold_ms) {
+	/* What a server sends is an answer: it waits for nothing, however long its connection stays open. */
+	if (settings.hold_ms && !is_accepted) {
 		if (is_request)
 			has_asked(flow);
 		else
@@ -175,12 +189,16 @@ int BPF_PROG(on_state, struct sock *sk, int before, int after)
 	struct sais_flow_key key = {};
 	struct sais_flow *flow;
 
+	/* A socket that a listening one was copied to. */
+	if (before == TCP_LISTEN && after == TCP_SYN_RECV)
+		bpf_sk_storage_get(&accepted, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (after != TCP_CLOSE || !key_of(sk, &key))
 		return 0;
 	flow = settings.hold_ms ? bpf_map_lookup_elem(&flows, &key) : NULL;
 	if (flow)
 		is_answered(flow);
 	bpf_map_delete_elem(&flows, &key);
+	bpf_map_delete_elem(&accepted_flows, &key);
 	return 0;
 }
 

@@ -6,7 +6,7 @@
  *
  * The paper has five bits for the core and nothing else. Here a number tells newer hints from
  * older ones, and a tag over connection, core and number, with a key that never leaves the
- * client, tells them from those that somebody else made.
+ * client, tells them from those that another host made.
  */
 #ifndef EVENKEEL_SAIS_HINT_H
 #define EVENKEEL_SAIS_HINT_H

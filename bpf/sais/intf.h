@@ -19,8 +19,10 @@
 #define MAPPED BE32(0xffff)
 /* The most CPUs; a power of two, so that a mask bounds an index. */
 #define MAX_CPUS 1024
-/* Connections that are remembered; beyond that the least recently used is forgotten. */
+/* Connections made from here that are remembered; beyond that the least recently used is forgotten. */
 #define MAX_FLOWS 131072
+/* The same of accepted ones, which have a table of their own: remote hosts decide how many there are. */
+#define MAX_ACCEPTED 32768
 /* Threads that wait for data and are written down. */
 #define MAX_READERS 4096
 /* Networks that hints may be exchanged with. */
@@ -109,22 +111,39 @@ struct sais_flow_key {
 	};
 };
 
-/* What is known of it. Written where its consumer runs, but for `path`. */
+/* Bytes before a value in an element of the kernel's hash: struct htab_elem, and the key in words. */
+#define FLOW_HEAD_BYTES (48 + 40)
+#define CACHE_LINE_BYTES 64
+
+/*
+ * What is known of it. Written where its consumer runs, but for `path`, `arrived` and `echoed`.
+ *
+ * `steer` reads the first part for each packet, and the consumer writes the second at each call. They
+ * lie in two cache lines, and elements begin with a line: `steer` fetches none that a consumer on
+ * another CPU has just written.
+ */
 struct sais_flow {
+	/* In the line of the key's end: */
 	u32 core;		/* the policy's choice; NO_CORE: not made yet */
 	u32 path;		/* where its packets go now: a core, or NO_CORE; written by `steer` */
 	u32 tid;		/* its consumer: the last receiver, or until then the sender */
 	u32 tgid;
 	u32 has_reader;		/* 1: the consumer has received */
-	u32 generation;		/* of the ranking that `core` was taken from */
+	u32 arrived;		/* of POLICY_AUTO: where its packets arrive; NO_CORE: not known yet */
 	u64 hint;		/* the newest that was issued (struct sais_hint); 0: none */
 	u64 echoed;		/* the newest that came back; 0: none has; written by `steer` */
-	u32 arrived;		/* of POLICY_AUTO: where its packets arrive; NO_CORE: not known yet */
-	u32 pad[5];		/* `steer` reads a cache line that changes only when something changes */
+	/* In a line of their own: */
 	u64 received_bytes;	/* by consumers */
 	u32 asker;		/* the task that waits for the answer to a request; 0: none */
 	u32 asked_ms;		/* when it was sent, on the monotonic clock */
+	u32 generation;		/* of the ranking that `core` was taken from */
+	u32 pad[11];
 };
+
+_Static_assert((FLOW_HEAD_BYTES + __builtin_offsetof(struct sais_flow, received_bytes)) %
+	       CACHE_LINE_BYTES == 0, "the consumer's part begins a cache line");
+_Static_assert((FLOW_HEAD_BYTES + sizeof(struct sais_flow)) % CACHE_LINE_BYTES == 0,
+	       "each element begins a cache line");
 
 /* What a thread waits for. */
 struct sais_reader {
@@ -141,7 +160,7 @@ enum sais_counter {
 	COUNT_HOME,		/* arrived there by itself */
 	COUNT_KEPT,		/* went where those before it went, which had not all arrived */
 	COUNT_REFUSED,		/* its consumer is on a core that may not be used */
-	COUNT_UNKNOWN,		/* nobody here is known to wait for it */
+	COUNT_UNKNOWN,		/* no task here is known to wait for it */
 	COUNT_OTHER,		/* not TCP over IP, or a fragment */
 	COUNT_MALFORMED,	/* its headers contradict themselves or end too early */
 	COUNT_DISTRUSTED,	/* without the hint that its connection should bear, or with another */
@@ -152,7 +171,7 @@ enum sais_counter {
 	COUNT_DROPPED,		/* sent to a core with a full queue */
 	COUNT_PROCESSED,	/* taken from its queue by the core that it was sent to */
 	/* Of packets with a known consumer, one of these in hint mode: */
-	COUNT_HINT_ECHOED,	/* the hint that was issued last */
+	COUNT_HINT_ECHOED,	/* the hint that was issued last; without a table: one with a right tag */
 	COUNT_HINT_ABSENT,	/* none */
 	COUNT_HINT_STALE,	/* one that was issued before it, and under way meanwhile */
 	COUNT_HINT_REPLAYED,	/* one after which newer ones had come back already */

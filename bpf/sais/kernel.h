@@ -30,7 +30,9 @@ typedef __s32 s32;
 #define TCP_MAXSEG 2
 #define SOL_TCP 6
 /* include/net/tcp_states.h */
+#define TCP_SYN_RECV 3
 #define TCP_CLOSE 7
+#define TCP_LISTEN 10
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 

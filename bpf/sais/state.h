@@ -6,7 +6,8 @@
 #define EVENKEEL_SAIS_STATE_H
 
 /*
- * Only sockets of this host make entries, never packets: nobody outside can fill it.
+ * The connections that were made from here, and those that existed when the programs were attached. Only
+ * sockets of this host make entries, never packets: no remote host can fill it.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -14,6 +15,22 @@ struct {
 	__type(key, struct sais_flow_key);
 	__type(value, struct sais_flow);
 } flows SEC(".maps");
+
+/* The connections that were accepted: a remote host can make many, which evict only each other. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_ACCEPTED);
+	__type(key, struct sais_flow_key);
+	__type(value, struct sais_flow);
+} accepted_flows SEC(".maps");
+
+/* Has an entry for each socket that was accepted since the programs were attached. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, u32);
+} accepted SEC(".maps");
 
 /* The threads that wait for data: only where threads are held. */
 struct {

@@ -9,7 +9,7 @@
 #define EVENKEEL_SAIS_WAITING_H
 
 /* Tries to subtract, while others change the count; one that then stays too high passes for silent. */
-#define MAX_TRIES 8
+#define MAX_TRIES 128
 
 /* Makes a thread the one that waits for a connection's answer; false: a request waits already. */
 static inline __attribute__((always_inline)) bool begin_wait(u32 *asker, u32 tid)
@@ -34,6 +34,21 @@ static inline __attribute__((always_inline)) void subtract_one(u32 *outstanding)
 			return;
 		seen = now;
 	}
+}
+
+/*
+ * Counts a request, and makes its thread the one that waits; false: a request waits already. Counted
+ * first: an answer that comes at once finds the request in the count.
+ */
+static inline __attribute__((always_inline)) bool begin_request(u32 *asker, u32 tid, u32 *outstanding)
+{
+	if (*asker)
+		return false;
+	__sync_fetch_and_add(outstanding, 1);
+	if (begin_wait(asker, tid))
+		return true;
+	subtract_one(outstanding);
+	return false;
 }
 
 #endif

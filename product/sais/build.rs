@@ -1,6 +1,6 @@
-//! Compiles `bpf/sais/sais.bpf.c` and `bpf/sais/sais-serve.bpf.c` to the objects that the library carries,
-//! the rule of `auto` to a function that the library calls,
-//! and for the tests what reads packets and tags hints to functions of a process.
+//! Compiles `bpf/sais/sais.bpf.c` and `bpf/sais/sais-serve.bpf.c` to the objects that the library
+//! carries, the rule of `auto` to a function that the library calls, and for the tests what reads
+//! packets and tags hints to functions of a process.
 
 use std::env;
 use std::error::Error;

@@ -1,6 +1,6 @@
 //! Loads and attaches `bpf/irq/irq.bpf.c`, and reads its sums.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -8,7 +8,9 @@ use bytemuck::Pod;
 use evenkeel_cbinfo::Unsupported;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel};
 
-use crate::records::{NET_RX, RawInfo, RawLine, RawNapi, RawNapiKey, RawSoftirqs, SOFTIRQS};
+use crate::records::{
+    NET_RX, RawConsumerKey, RawInfo, RawLine, RawNapi, RawNapiKey, RawSoftirqs, SOFTIRQS,
+};
 use crate::totals::{LineTotals, NapiTotals, PerCpu, SoftirqTotals, Totals};
 
 /// The kernel's directory of lines.
@@ -17,6 +19,8 @@ const LINES: &str = "/proc/irq";
 const REAL_TIME: &str = "/sys/kernel/realtime";
 /// Lines that may appear while the programs run.
 const SPARE_LINES: u32 = 256;
+/// The program that sees which CPUs receive, for a kernel since 6.3.
+const ON_RECEIVE: &str = "on_receive";
 
 /// The object's bytes, aligned as an ELF file must be.
 #[repr(align(8))]
@@ -59,15 +63,18 @@ pub struct Counters {
     napis: MapHandle,
     infos: MapHandle,
     softirqs: MapHandle,
+    /// None: consumers are not watched.
+    consumers: Option<MapHandle>,
     _object: Object,
 }
 
 impl Counters {
-    /// Loads and attaches them.
+    /// Loads and attaches them. `does_watch_consumers`: with the program that sees on which CPU each
+    /// NAPI instance's packets are received, which no kernel before 6.3 has.
     ///
     /// # Errors
     /// All of [`CountersError`].
-    pub fn open() -> Result<Self, CountersError> {
+    pub fn open(does_watch_consumers: bool) -> Result<Self, CountersError> {
         evenkeel_cbinfo::support()?;
         if fs::read_to_string(REAL_TIME).is_ok_and(|text| text.trim() == "1") {
             return Err(CountersError::RealTime);
@@ -82,13 +89,17 @@ impl Counters {
         for mut map in open.maps_mut().filter(|map| map.name() == "lines") {
             map.set_max_entries(count_lines() + SPARE_LINES).map_err(bpf("sizing the counters"))?;
         }
+        for mut program in open.progs_mut().filter(|program| program.name() == ON_RECEIVE) {
+            program.set_autoload(does_watch_consumers);
+        }
         let object = open.load().map_err(bpf("loading the programs"))?;
         let mut links = Vec::new();
         // Exits before entries: an exit without its entry counts nothing.
         for is_entry in [false, true] {
             for program in object.progs_mut() {
                 let name = program.name().to_string_lossy().into_owned();
-                if name.ends_with("_entry") == is_entry {
+                let is_loaded = does_watch_consumers || name != ON_RECEIVE;
+                if is_loaded && name.ends_with("_entry") == is_entry {
                     links.push(program.attach().map_err(bpf("attaching to interrupts"))?);
                 }
             }
@@ -98,6 +109,10 @@ impl Counters {
             napis: map::<RawNapi>(&object, "napis")?,
             infos: map::<RawInfo>(&object, "infos")?,
             softirqs: map::<RawSoftirqs>(&object, "softirqs")?,
+            consumers: match does_watch_consumers {
+                true => Some(map::<u64>(&object, "consumers")?),
+                false => None,
+            },
             _links: links,
             _object: object,
         })
@@ -139,13 +154,8 @@ impl Counters {
                 napi.line = info.line.checked_sub(1);
             }
         }
-        let each = self.softirqs.lookup_percpu(&[0; 4], MapFlags::ANY);
-        let each = each.map_err(bpf("reading the softirqs"))?.unwrap_or_default();
-        let cpus = each
-            .iter()
-            .map(|bytes| bytemuck::try_pod_read_unaligned::<RawSoftirqs>(bytes))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|_| CountersError::Mismatch("softirqs"))?;
+        self.add_consumers(&mut napis)?;
+        let cpus = self.softirqs()?;
         let softirqs = SoftirqTotals {
             ns: cpus.iter().map(|raw| raw.ns.iter().sum()).collect(),
             net_rx: cpus.iter().map(|raw| raw.runs[NET_RX % SOFTIRQS]).collect(),
@@ -153,6 +163,46 @@ impl Counters {
         Ok(Totals { lines, napis, softirqs })
     }
 }
+
+impl Counters {
+    /// How long handlers and softirqs kept each CPU, in ns, since [`Counters::open`].
+    ///
+    /// # Errors
+    /// The kernel refuses to show the map.
+    pub(crate) fn busy_ns(&self) -> Result<PerCpu, CountersError> {
+        let cpus = self.softirqs()?;
+        Ok(cpus.iter().map(|raw| raw.ns.iter().sum::<u64>() + raw.handler_ns).collect())
+    }
+
+    /// The sums of each possible CPU.
+    fn softirqs(&self) -> Result<Vec<RawSoftirqs>, CountersError> {
+        let each = self.softirqs.lookup_percpu(&[0; 4], MapFlags::ANY);
+        let each = each.map_err(bpf("reading the softirqs"))?.unwrap_or_default();
+        each.iter()
+            .map(|bytes| bytemuck::try_pod_read_unaligned::<RawSoftirqs>(bytes))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| CountersError::Mismatch("softirqs"))
+    }
+
+    /// Adds what each instance brought, by the CPUs that received it.
+    fn add_consumers(&self, napis: &mut BTreeMap<u64, NapiTotals>) -> Result<(), CountersError> {
+        let Some(consumers) = &self.consumers else { return Ok(()) };
+        // An entry that is replaced meanwhile begins the walk anew: no key counts twice, and it ends.
+        let keys: BTreeSet<Vec<u8>> = consumers.keys().take(MOST_KEYS).collect();
+        for key in keys {
+            let Some(bytes) = lookup::<u64>(consumers, &key, "consumers")? else { continue };
+            let key: RawConsumerKey = bytemuck::try_pod_read_unaligned(&key)
+                .map_err(|_| CountersError::Mismatch("consumers"))?;
+            for napi in napis.values_mut().filter(|napi| napi.napi_id == key.napi_id) {
+                napi.received_bytes.add(key.cpu, bytes);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Twice as many as the map of consumers has entries.
+const MOST_KEYS: usize = 2 * 4096;
 
 fn count_lines() -> u32 {
     fs::read_dir(Path::new(LINES)).map_or(0, |entries| entries.count() as u32)

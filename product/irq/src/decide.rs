@@ -6,13 +6,21 @@
 //!    larger of the two shares becomes smallest. It must become smaller by a clear margin, so on a level
 //!    machine nothing is moved. Repeated until no move helps the CPU with the largest share.
 //!
-//! A source is moved at most once in a plan, so planning ends.
+//! With the aim `source-aware` the second rule is another one: a source goes to the CPU on which the
+//! packets that it brings are received, if most of them are received on one, and that CPU has room for
+//! it.
+//!
+//! A source is moved at most once in a plan, so planning ends. `can_move` says of two figures of an
+//! interval whether there could be any move at all: while there could not, nothing else is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::str::FromStr;
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
+use crate::gauge::Burden;
 use crate::snapshot::{Held, Snapshot, Source, SourceId};
 
 /// The largest share must become smaller by this much of the interval, in percent.
@@ -21,21 +29,58 @@ const MARGIN_PCT: u64 = 2;
 const MARGIN_PART: u64 = 8;
 /// Less time than this of the interval, in percent, does not disturb a protected CPU.
 const NOISE_PCT: f64 = 0.1;
-/// A protected CPU's source is not moved to where interrupts would then take more than this, in percent.
+/// A source is moved to no CPU of which interrupts would then take more than this, in percent; but to
+/// level.
 const FULL_PCT: f64 = 80.0;
+/// A kernel thread that spends less of its time than this on one CPU wanders: it is on none.
+const AT_HOME_PCT: u64 = 99;
+/// At least so much of what a source brings is received on the CPU that it is moved to, in percent.
+const CONSUMER_PCT: u64 = 75;
+
+/// What moves are made for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Aim {
+    /// No CPU loses much more than the others.
+    #[default]
+    Level,
+    /// Packets are processed on the CPU where they are received.
+    SourceAware,
+}
+
+impl fmt::Display for Aim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Level => "level",
+            Self::SourceAware => "source-aware",
+        })
+    }
+}
+
+impl FromStr for Aim {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = [Self::Level, Self::SourceAware];
+        let found = known.into_iter().find(|aim| aim.to_string() == text);
+        found.ok_or_else(|| "expected level or source-aware".to_owned())
+    }
+}
 
 /// Why a source is moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// Its CPU is one of the program's.
     Protect,
     /// Its CPU has the largest share.
     Level,
+    /// What it brings is received on the other CPU.
+    Source,
 }
 
 /// One move.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Move {
     /// What is moved.
     pub source: SourceId,
@@ -61,6 +106,11 @@ impl fmt::Display for Move {
         write!(f, "{name} ({source}): CPU {from} -> CPU {to}, ")?;
         match reason {
             Reason::Protect => write!(f, "because CPU {from} is the program's; takes {pct:.1} %"),
+            Reason::Source => write!(
+                f,
+                "because what it brings is received on CPU {to}; takes {pct:.1} %, afterwards \
+                 interrupts take at most {after_pct:.1} % of either"
+            ),
             Reason::Level => write!(
                 f,
                 "because interrupts take {from_pct:.1} % of CPU {from}, {pct:.1} % by this; afterwards \
@@ -71,7 +121,7 @@ impl fmt::Display for Move {
 }
 
 /// What is to be changed.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Plan {
     /// In this order.
     pub moves: Vec<Move>,
@@ -87,8 +137,13 @@ struct Planner<'a> {
     plan: Plan,
 }
 
-/// Plans the moves for what was observed.
+/// Plans the moves that level what was observed.
 pub fn plan(snapshot: &Snapshot) -> Plan {
+    plan_for(snapshot, Aim::Level)
+}
+
+/// Plans the moves with this aim for what was observed.
+pub fn plan_for(snapshot: &Snapshot, aim: Aim) -> Plan {
     let mut planner = Planner {
         snapshot,
         loads: snapshot.loads(),
@@ -96,8 +151,24 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
         plan: Plan::default(),
     };
     planner.protect();
-    while planner.level() {}
+    match aim {
+        Aim::Level => while planner.level() {},
+        Aim::SourceAware => planner.follow_consumers(),
+    }
     planner.plan
+}
+
+/// Whether there can be a move in a plan for an interval with this burden. False is certain; true is
+/// not.
+pub(crate) fn can_move(burden: Burden, aim: Aim, is_protecting: bool) -> bool {
+    let percent = |ns: u64| ns as f64 * 100.0 / burden.interval_ns.max(1) as f64;
+    // Levelling takes from the CPU with the largest share; the other rules look at each source's time
+    // on all.
+    let is_level = match aim {
+        Aim::Level => burden.largest_ns < burden.interval_ns / 100 * MARGIN_PCT,
+        Aim::SourceAware => burden.total_ns < burden.interval_ns / 100 * MARGIN_PCT,
+    };
+    !is_level || (is_protecting && percent(burden.total_ns) >= NOISE_PCT)
 }
 
 impl Planner<'_> {
@@ -189,6 +260,26 @@ impl Planner<'_> {
         }
     }
 
+    /// Moves each source to the CPU on which what it brings is received, the busiest source first.
+    fn follow_consumers(&mut self) {
+        let least_ns = self.snapshot.interval_ns / 100 * MARGIN_PCT;
+        let targets = self.targets();
+        let mut sources: Vec<&Source> = self.snapshot.sources.iter().collect();
+        sources.sort_by_key(|source| (std::cmp::Reverse(source.total_ns()), source.id));
+        for source in sources.into_iter().filter(|source| source.total_ns() >= least_ns) {
+            let Some((to, share_pct)) = source.consumer() else { continue };
+            let Some(from) = away_from(source, to) else { continue };
+            if share_pct < CONSUMER_PCT || self.moved.contains(&source.id) {
+                continue;
+            }
+            let is_target = targets.contains(&to) && source.allowed.contains(to);
+            let has_room = self.snapshot.percent(self.load_with(source, to)) <= FULL_PCT;
+            if is_target && has_room && !self.note_held(source) {
+                self.move_to(source, from, to, Reason::Source);
+            }
+        }
+    }
+
     fn note_held(&mut self, source: &Source) -> bool {
         let Some(held) = source.held else { return false };
         if !self.plan.stays.iter().any(|(id, ..)| *id == source.id) {
@@ -218,5 +309,110 @@ impl Planner<'_> {
             from_pct,
             after_pct: self.snapshot.percent(self.load(from).max(self.load(to))),
         });
+    }
+}
+
+/// The other CPU that a source burdens; `None`: it burdens `to` alone. A line is where its affinity is,
+/// a kernel thread where it ran: without a pin the scheduler moves it.
+fn away_from(source: &Source, to: u32) -> Option<u32> {
+    if !matches!(source.id, SourceId::Thread(_)) {
+        return source.home().filter(|home| *home != to);
+    }
+    let there = source.ns.get(&to).copied().unwrap_or(0);
+    if there >= source.total_ns() / 100 * AT_HOME_PCT {
+        return None;
+    }
+    let others = source.ns.iter().filter(|(cpu, _)| **cpu != to);
+    others.max_by_key(|(_, ns)| **ns).map(|(cpu, _)| *cpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_machine::CpuSet;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::snapshot::{Accounting, Cpu, Napi};
+
+    const CPUS: u32 = 4;
+    const INTERVAL_NS: u64 = 3_000_000_000;
+
+    prop_compose! {
+        /// A source with a little time or much on its CPU, and consumers on one or two.
+        fn sources()(
+            cpu in 0..CPUS, ns in prop_oneof![0..INTERVAL_NS / 40, 0..INTERVAL_NS / 2],
+            consumers in prop::collection::btree_map(0..CPUS, 1..1000_u64, 0..3),
+        ) -> Source {
+            let napi = Napi {
+                device: "eth0".into(), napi_id: 9, packets: 1, polls: 1, received_bytes: consumers,
+            };
+            Source {
+                id: SourceId::Line(0), name: "eth0".into(), device: None, queue: None,
+                allowed: CpuSet::first(CPUS), effective: [cpu].into_iter().collect(), interrupts: 1,
+                ns: [(cpu, ns)].into(), napis: vec![napi], held: None,
+            }
+        }
+    }
+
+    prop_compose! {
+        fn snapshots()(
+            mut sources in prop::collection::vec(sources(), 0..6),
+            protected in prop::collection::btree_set(0..CPUS, 0..3),
+            other_ns in prop::collection::vec(0..INTERVAL_NS / 60, CPUS as usize),
+        ) -> Snapshot {
+            for (number, source) in (0..).zip(&mut sources) {
+                source.id = SourceId::Line(number);
+            }
+            let cpu = |(number, other_ns): (u32, u64)| Cpu {
+                number, isolated: false, protected: protected.contains(&number), other_ns, net_rx: 0,
+            };
+            Snapshot {
+                interval_ns: INTERVAL_NS, accounting: Accounting::Exact,
+                cpus: (0..).zip(other_ns).map(cpu).collect(), sources,
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_plan_has_a_move_where_there_can_be_none(
+            snapshot in snapshots(), is_source_aware in any::<bool>(),
+        ) {
+            let aim = if is_source_aware { Aim::SourceAware } else { Aim::Level };
+            let loads = snapshot.loads();
+            let burden = Burden {
+                interval_ns: INTERVAL_NS,
+                largest_ns: loads.values().copied().max().unwrap_or(0),
+                total_ns: loads.values().sum(),
+            };
+            let is_protecting = snapshot.cpus.iter().any(|cpu| cpu.protected);
+            let moves = plan_for(&snapshot, aim).moves;
+            prop_assert!(moves.is_empty() || can_move(burden, aim, is_protecting), "{moves:?}");
+        }
+
+        #[test]
+        fn a_source_aware_move_leads_to_the_consumer(snapshot in snapshots()) {
+            for step in plan_for(&snapshot, Aim::SourceAware).moves {
+                let source = snapshot.sources.iter().find(|source| source.id == step.source);
+                if step.reason == Reason::Source {
+                    let consumer = source.and_then(Source::consumer);
+                    prop_assert!(
+                        consumer.is_some_and(|(cpu, pct)| cpu == step.to && pct >= CONSUMER_PCT)
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn at_rest_there_can_be_no_move() {
+        let burden = |pct: f64| {
+            let ns = (INTERVAL_NS as f64 * pct / 100.0) as u64;
+            Burden { interval_ns: INTERVAL_NS, largest_ns: ns, total_ns: ns }
+        };
+        for aim in [Aim::Level, Aim::SourceAware] {
+            assert!(!can_move(burden(1.9), aim, false) && can_move(burden(2.0), aim, false));
+            assert!(!can_move(burden(0.09), aim, true) && can_move(burden(0.2), aim, true));
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! | `counters` | the BPF programs: load, attach, read |
 //! | `totals` | what was counted, and differences of readings; pure |
 //! | `sysfs` | lines: affinity, names, counts, devices |
+//! | `gauge` | the little that is read in each round, at rest too |
 //! | `threads` | the kernel threads of threaded NAPI |
 //! | `snapshot` | one interval: CPUs and sources; pure |
 //! | `observe` | from two readings to a snapshot |
@@ -18,6 +19,7 @@
 
 mod counters;
 mod decide;
+mod gauge;
 mod mover;
 mod observe;
 mod once;
@@ -30,7 +32,7 @@ mod threads;
 mod totals;
 
 pub use counters::{Counters, CountersError};
-pub use decide::{Move, Plan, Reason, plan};
+pub use decide::{Aim, Move, Plan, Reason, plan, plan_for};
 pub use mover::{MoveError, Mover};
 pub use observe::{ObserveError, Observer, Originals, irqbalance_runs, online_cpus, watch};
 pub use once::once;

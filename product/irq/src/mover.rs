@@ -103,6 +103,10 @@ impl Mover {
         let Beside::TakesOver(told) = &mut self.irqbalance else { return Ok(()) };
         let session = self.session.session();
         let lines: Vec<u32> = session.lines().iter().map(|line| line.number).collect();
+        // Nothing to tell, and to look for it takes a look at every process.
+        if lines.is_empty() {
+            return Ok(());
+        }
         let running = find_irqbalance(Path::new("/"));
         for one in running.iter().filter(|one| !told.contains(one)) {
             for line in &lines {

@@ -1,16 +1,18 @@
 //! Two readings, and the snapshot of the interval between them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use evenkeel_journal::{Standing, affinity, effective_cpuset, find_irqbalance};
+use evenkeel_journal::{Irqbalance, Standing, affinity, effective_cpuset, find_irqbalance};
 use evenkeel_machine::{CpuSet, Machine};
 
 use crate::counters::Counters;
+use crate::decide::{Aim, can_move, plan_for};
+use crate::gauge::Gauge;
 use crate::snapshot::{Accounting, Cpu, Held, Napi, Snapshot, Source, SourceId};
-use crate::sysfs;
-use crate::threads::{self, Thread};
+use crate::sysfs::{self, Line};
+use crate::threads::{Thread, Threads};
 use crate::totals::{NapiTotals, SoftirqTotals, Totals};
 
 /// Why nothing is observed.
@@ -46,12 +48,21 @@ impl Originals {
 pub struct Observer {
     machine: Machine,
     counters: Result<Counters, String>,
-    last: Reading,
+    aim: Aim,
+    threads: Threads,
+    gauge: Gauge,
+    /// Of the last interval.
+    taken_pct: BTreeMap<u32, f64>,
+    /// None: the last interval was too quiet for it to be read.
+    last: Option<Reading>,
+    /// One that ran when it was looked for last.
+    irqbalance: Option<Irqbalance>,
     /// Lines are moved although irqbalance runs: it is told to leave these alone.
     takes_over: bool,
 }
 
 /// What was counted until a moment.
+#[derive(Clone)]
 struct Reading {
     at: Instant,
     totals: Totals,
@@ -63,16 +74,96 @@ impl Observer {
     ///
     /// # Errors
     /// All of [`ObserveError`].
-    pub fn start() -> Result<Self, ObserveError> {
+    pub fn start(aim: Aim) -> Result<Self, ObserveError> {
         let machine = Machine::from_sysfs(Path::new("/"))?;
-        let counters = Counters::open().map_err(|why| why.to_string());
-        let last = read(&counters)?;
-        Ok(Self { machine, counters, last, takes_over: false })
+        let counters = Counters::open(aim == Aim::SourceAware).map_err(|why| why.to_string());
+        let mut threads = Threads::default();
+        let gauge = Gauge::read(counters.as_ref().ok(), &mut threads)?;
+        let last = Some(read(&counters, &threads)?);
+        Ok(Self {
+            machine,
+            counters,
+            aim,
+            threads,
+            gauge,
+            taken_pct: BTreeMap::new(),
+            last,
+            irqbalance: None,
+            takes_over: false,
+        })
+    }
+
+    /// Why nothing is measured exactly; `None`: it is.
+    pub fn unmeasured(&self) -> Option<&str> {
+        self.counters.as_ref().err().map(String::as_str)
+    }
+
+    /// The machine, as it was when it was read last.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// What handlers and softirqs took of each online CPU between the last two calls of
+    /// [`Observer::observe`], in percent; empty where that is not measured.
+    pub fn taken_pct(&self) -> &BTreeMap<u32, f64> {
+        &self.taken_pct
     }
 
     /// Has lines moved although irqbalance runs.
     pub fn take_over(&mut self) {
         self.takes_over = true;
+    }
+
+    /// What happened in the interval since the last call, if anything could be moved for it; `None`:
+    /// nothing could, or the interval before was too quiet to be read, so that this one has no
+    /// beginning. At rest this reads next to nothing. `protected` and `originals` as for
+    /// [`Observer::snapshot`].
+    ///
+    /// # Errors
+    /// All of [`ObserveError`].
+    pub fn observe(
+        &mut self,
+        protected: &CpuSet,
+        originals: &Originals,
+    ) -> Result<Option<Snapshot>, ObserveError> {
+        let now = Gauge::read(self.counters.as_ref().ok(), &mut self.threads)?;
+        let burden = now.since(&self.gauge);
+        if self.counters.is_ok() {
+            self.taken_pct = now.taken_pct(&self.gauge, &self.machine.online());
+        }
+        self.gauge = now;
+        if !can_move(burden, self.aim, !protected.is_empty()) {
+            self.last = None;
+            return Ok(None);
+        }
+        if self.last.is_none() {
+            self.last = Some(read(&self.counters, &self.threads)?);
+            return Ok(None);
+        }
+        let mut snapshot = self.snapshot_of(protected, originals, false, Lines::Busy)?;
+        let is_line = |id: SourceId| matches!(id, SourceId::Line(_));
+        let moves_line =
+            plan_for(&snapshot, self.aim).moves.iter().any(|step| is_line(step.source));
+        // To look for it takes a look at every process: only where it makes a difference.
+        if moves_line && !self.takes_over && self.irqbalance_runs() {
+            let lines = snapshot.sources.iter_mut().filter(|source| is_line(source.id));
+            lines.for_each(|line| {
+                line.held.get_or_insert(Held::Irqbalance);
+            });
+        }
+        Ok(Some(snapshot))
+    }
+
+    /// Whether irqbalance runs: the one that ran last, or any.
+    fn irqbalance_runs(&mut self) -> bool {
+        let runs = |one: &Irqbalance| {
+            let command = std::fs::read_to_string(format!("/proc/{}/comm", one.pid));
+            command.is_ok_and(|command| command.trim() == "irqbalance")
+        };
+        if !self.irqbalance.as_ref().is_some_and(runs) {
+            self.irqbalance = find_irqbalance(Path::new("/")).into_iter().next();
+        }
+        self.irqbalance.is_some()
     }
 
     /// What happened since the last call, or since the start. `protected` are the CPUs of `--for`;
@@ -85,17 +176,32 @@ impl Observer {
         protected: &CpuSet,
         originals: &Originals,
     ) -> Result<Snapshot, ObserveError> {
+        self.threads.refresh();
+        let has_irqbalance = !self.takes_over && irqbalance_runs();
+        self.snapshot_of(protected, originals, has_irqbalance, Lines::All)
+    }
+
+    fn snapshot_of(
+        &mut self,
+        protected: &CpuSet,
+        originals: &Originals,
+        has_irqbalance: bool,
+        which: Lines,
+    ) -> Result<Snapshot, ObserveError> {
         if sysfs::online(Path::new("/")).is_some_and(|online| online != self.machine.online()) {
             self.machine = Machine::from_sysfs(Path::new("/"))?;
         }
-        let now = read(&self.counters)?;
-        let before = std::mem::replace(&mut self.last, now);
-        let now = &self.last;
+        let now = read(&self.counters, &self.threads)?;
+        let before = self.last.replace(now.clone()).unwrap_or_else(|| now.clone());
         let online = self.machine.online();
         let totals = now.totals.since(&before.totals);
         let is_exact = self.counters.is_ok();
-        let has_irqbalance = !self.takes_over && irqbalance_runs();
-        let mut sources = line_sources(&totals, &online, originals, (is_exact, has_irqbalance));
+        let lines = match which {
+            Lines::All => sysfs::lines(Path::new("/")),
+            Lines::Busy => sysfs::some_lines(Path::new("/"), busy_lines(&totals)),
+        };
+        let states = (is_exact, has_irqbalance);
+        let mut sources = line_sources(lines, &totals, &online, originals, states);
         let before_ns: BTreeMap<_, u64> =
             before.threads.iter().map(|(thread, ns)| (thread.task, *ns)).collect();
         for (thread, ns) in &now.threads {
@@ -123,21 +229,38 @@ impl Observer {
     }
 }
 
-/// Observes for this long. `originals` is of what stands as an earlier `evenkeel irq once` left it.
+/// Which lines a snapshot has.
+#[derive(Debug, Clone, Copy)]
+enum Lines {
+    All,
+    /// Those that interrupted, or have NAPI instances that were polled.
+    Busy,
+}
+
+fn busy_lines(totals: &Totals) -> BTreeSet<u32> {
+    let interrupted = totals.lines.iter().filter(|(_, line)| line.interrupts.sum() > 0);
+    let polled = totals.napis.values().filter(|napi| napi.polls.sum() > 0);
+    let polled = polled.filter_map(NapiTotals::line);
+    interrupted.map(|(number, _)| *number).chain(polled).collect()
+}
+
+/// Observes for this long what moves with this aim depend on. `originals` is of what stands as an
+/// earlier `evenkeel irq once` left it.
 ///
 /// # Errors
 /// All of [`ObserveError`].
 pub fn watch(
     time: Duration,
+    aim: Aim,
     protected: &CpuSet,
     originals: &Originals,
 ) -> Result<Snapshot, ObserveError> {
-    let mut observer = Observer::start()?;
+    let mut observer = Observer::start(aim)?;
     std::thread::sleep(time);
     observer.snapshot(protected, originals)
 }
 
-fn read(counters: &Result<Counters, String>) -> Result<Reading, ObserveError> {
+fn read(counters: &Result<Counters, String>, threads: &Threads) -> Result<Reading, ObserveError> {
     let root = Path::new("/");
     let totals = match counters {
         Ok(counters) => counters.read()?,
@@ -147,10 +270,7 @@ fn read(counters: &Result<Counters, String>) -> Result<Reading, ObserveError> {
             softirqs: SoftirqTotals { net_rx: sysfs::net_rx(root), ..SoftirqTotals::default() },
         },
     };
-    let threads = threads::all().into_iter().filter_map(|thread| {
-        let ns = thread.run_ns()?;
-        Some((thread, ns))
-    });
+    let threads = threads.iter().filter_map(|thread| Some((thread.clone(), thread.run_ns()?)));
     Ok(Reading { at: Instant::now(), totals, threads: threads.collect() })
 }
 
@@ -160,19 +280,20 @@ fn napi_of(totals: &NapiTotals) -> Napi {
         napi_id: totals.napi_id,
         packets: totals.packets.sum(),
         polls: totals.polls.sum(),
+        received_bytes: totals.received_bytes.iter().collect(),
     }
 }
 
 fn line_sources(
+    lines: BTreeMap<u32, Line>,
     totals: &Totals,
     online: &CpuSet,
     originals: &Originals,
     (is_exact, has_irqbalance): (bool, bool),
 ) -> Vec<Source> {
-    let root = Path::new("/");
-    let devices = sysfs::devices(root);
+    let devices = sysfs::devices(Path::new("/"));
     let mut sources = Vec::new();
-    for (number, mut line) in sysfs::lines(root) {
+    for (number, mut line) in lines {
         if let Some(original) = originals.lines.get(&number) {
             line.mask = original.clone();
         }

@@ -1,19 +1,23 @@
 //! The moves of `evenkeel irq once`: all those of one plan, in its order. Pure: an [`Actuator`] acts.
 
-use crate::decide::plan;
+use crate::decide::{Aim, plan_for};
 use crate::rounds::{Actuator, Event, MovedByOther, Outcome};
 use crate::snapshot::{Held, Snapshot};
 
-/// Makes all moves that are planned for what was observed; returns what is to be said. If a move cannot
-/// be made, the rest is planned anew without it: a move may depend on those before it.
+/// Makes all moves that are planned with this aim for what was observed; returns what is to be said. If
+/// a move cannot be made, the rest is planned anew without it: a move may depend on those before it.
 ///
 /// # Errors
 /// That of the actuator.
-pub fn once<A: Actuator>(mut snapshot: Snapshot, actuator: &mut A) -> Result<Vec<Event>, A::Error> {
+pub fn once<A: Actuator>(
+    mut snapshot: Snapshot,
+    aim: Aim,
+    actuator: &mut A,
+) -> Result<Vec<Event>, A::Error> {
     let mut events = Vec::new();
     // Each further plan has one source less to move.
     'plan: loop {
-        for step in plan(&snapshot).moves {
+        for step in plan_for(&snapshot, aim).moves {
             let (source, name) = (step.source, step.name.clone());
             let (held, event) = match actuator.carry_out(&step)? {
                 Outcome::Moved => {

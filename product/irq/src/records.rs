@@ -55,6 +55,15 @@ pub(crate) struct RawInfo {
 pub(crate) struct RawSoftirqs {
     pub ns: [u64; SOFTIRQS],
     pub runs: [u64; SOFTIRQS],
+    pub handler_ns: u64,
+}
+
+/// `struct consumer_key`.
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawConsumerKey {
+    pub napi_id: u32,
+    pub cpu: u32,
 }
 
 #[cfg(test)]
@@ -67,6 +76,7 @@ mod tests {
         assert_eq!(size_of::<RawNapiKey>(), 2 * 8);
         assert_eq!(size_of::<RawNapi>(), 3 * 8);
         assert_eq!(size_of::<RawInfo>(), 6 * 8);
-        assert_eq!(size_of::<RawSoftirqs>(), 2 * SOFTIRQS * 8);
+        assert_eq!(size_of::<RawSoftirqs>(), 2 * SOFTIRQS * 8 + 8);
+        assert_eq!(size_of::<RawConsumerKey>(), 8);
     }
 }

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use evenkeel_machine::CpuSet;
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::decide::{Move, Reason, plan};
+use crate::decide::{Aim, Move, Reason, plan_for};
 use crate::snapshot::{Held, Snapshot, SourceId};
 
 /// What moves sources.
@@ -49,7 +50,7 @@ pub enum Change {
 }
 
 /// A source that another process has moved.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct MovedByOther {
     /// The source.
     pub source: SourceId,
@@ -79,7 +80,7 @@ pub enum Outcome {
 }
 
 /// What is said of a round.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     /// A source was moved.
@@ -128,6 +129,7 @@ impl fmt::Display for Event {
 /// What is remembered from round to round.
 #[derive(Debug, Default)]
 pub struct Rounds {
+    aim: Aim,
     /// The moves of the last plan.
     planned: Vec<(SourceId, String, u32, Reason)>,
     /// The sources that stay for good. By name as well: a number may become another source's.
@@ -135,15 +137,22 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// One round; returns what is to be said.
+    /// Rounds with this aim.
+    pub fn new(aim: Aim) -> Self {
+        Self { aim, ..Self::default() }
+    }
+
+    /// A round in which nothing can be moved; returns what is to be said.
     ///
     /// # Errors
     /// That of the actuator.
-    pub fn round<A: Actuator>(
-        &mut self,
-        mut snapshot: Snapshot,
-        actuator: &mut A,
-    ) -> Result<Vec<Event>, A::Error> {
+    pub fn rest<A: Actuator>(&mut self, actuator: &mut A) -> Result<Vec<Event>, A::Error> {
+        self.planned.clear();
+        self.look(actuator)
+    }
+
+    /// What has become of the moved sources.
+    fn look<A: Actuator>(&mut self, actuator: &mut A) -> Result<Vec<Event>, A::Error> {
         let mut events = Vec::new();
         for change in actuator.look()? {
             events.push(match change {
@@ -156,12 +165,25 @@ impl Rounds {
                 }
             });
         }
+        Ok(events)
+    }
+
+    /// One round; returns what is to be said.
+    ///
+    /// # Errors
+    /// That of the actuator.
+    pub fn round<A: Actuator>(
+        &mut self,
+        mut snapshot: Snapshot,
+        actuator: &mut A,
+    ) -> Result<Vec<Event>, A::Error> {
+        let mut events = self.look(actuator)?;
         for source in &mut snapshot.sources {
             if let Some(held) = self.stays.get(&(source.id, source.name.clone())) {
                 source.held = Some(*held);
             }
         }
-        let moves = plan(&snapshot).moves;
+        let moves = plan_for(&snapshot, self.aim).moves;
         let key = |step: &Move| (step.source, step.name.clone(), step.to, step.reason);
         // Only the first one: each further move of a plan may depend on those before it.
         if let Some(step) = moves.first()

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use evenkeel_machine::CpuSet;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A source of interrupt work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceId {
     /// An interrupt line, with the softirqs that it causes.
@@ -30,7 +31,7 @@ impl fmt::Display for SourceId {
 }
 
 /// Why a source stays where it is, whatever it costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Held {
     /// The kernel lets nothing but its driver set the affinity.
@@ -64,7 +65,7 @@ impl fmt::Display for Held {
 }
 
 /// A NAPI instance that is polled for a source.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Napi {
     /// Its network device; empty where it has none.
     pub device: String,
@@ -74,10 +75,13 @@ pub struct Napi {
     pub packets: u64,
     /// Polls in the interval.
     pub polls: u64,
+    /// Bytes that it brought in the interval, by the CPU on which a thread received them: a sample;
+    /// empty where consumers are not watched.
+    pub received_bytes: BTreeMap<u32, u64>,
 }
 
 /// One source.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Source {
     /// What it is.
     pub id: SourceId,
@@ -112,6 +116,17 @@ impl Source {
         self.napis.iter().map(|napi| napi.packets).sum()
     }
 
+    /// The CPU on which most of what it brought is received, and its share of that in percent.
+    pub fn consumer(&self) -> Option<(u32, u64)> {
+        let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
+        for (cpu, bytes) in self.napis.iter().flat_map(|napi| &napi.received_bytes) {
+            *sums.entry(*cpu).or_default() += bytes;
+        }
+        let all: u64 = sums.values().sum();
+        let (cpu, most) = sums.into_iter().max_by_key(|(cpu, bytes)| (*bytes, u32::MAX - cpu))?;
+        Some((cpu, (u128::from(most) * 100 / u128::from(all.max(1))) as u64))
+    }
+
     /// The CPU that it burdens: the one effective CPU, or the one with most of its time.
     pub fn home(&self) -> Option<u32> {
         let most = self.ns.iter().max_by_key(|(_, ns)| **ns).map(|(cpu, _)| *cpu);
@@ -121,7 +136,7 @@ impl Source {
 }
 
 /// One online CPU.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Cpu {
     /// Its number.
     pub number: u32,
@@ -136,7 +151,7 @@ pub struct Cpu {
 }
 
 /// Where the figures come from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Accounting {
     /// BPF: each line's and each instance's time.
@@ -147,7 +162,7 @@ pub enum Accounting {
 }
 
 /// One interval.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Snapshot {
     /// Its length, in ns.
     pub interval_ns: u64,

@@ -36,11 +36,19 @@ impl Line {
     }
 }
 
+/// Of these lines, those that have a handler.
+pub(crate) fn some_lines(
+    root: &Path,
+    numbers: impl IntoIterator<Item = u32>,
+) -> BTreeMap<u32, Line> {
+    numbers.into_iter().filter_map(|number| Some((number, line(root, number)?))).collect()
+}
+
 /// The lines that have a handler, by number.
 pub(crate) fn lines(root: &Path) -> BTreeMap<u32, Line> {
     let entries = fs::read_dir(root.join("proc/irq")).into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    numbers.filter_map(|number: u32| Some((number, line(root, number)?))).collect()
+    some_lines(root, numbers)
 }
 
 fn line(root: &Path, number: u32) -> Option<Line> {

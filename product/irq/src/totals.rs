@@ -17,13 +17,24 @@ impl PerCpu {
         self.0.get(cpu as usize).copied().unwrap_or(0)
     }
 
+    /// Adds to the figure of a CPU.
+    pub fn add(&mut self, cpu: u32, figure: u64) {
+        let place = cpu as usize;
+        if self.0.len() <= place {
+            self.0.resize(place + 1, 0);
+        }
+        if let Some(sum) = self.0.get_mut(place) {
+            *sum += figure;
+        }
+    }
+
     /// The CPUs with a figure other than 0.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         (0..).zip(&self.0).filter(|(_, figure)| **figure > 0).map(|(cpu, figure)| (cpu, *figure))
     }
 
     /// What was added since `before`: nothing where a figure began anew.
-    fn since(&self, before: &Self) -> Self {
+    pub fn since(&self, before: &Self) -> Self {
         (0..).zip(&self.0).map(|(cpu, now)| now.saturating_sub(before.get(cpu))).collect()
     }
 }
@@ -70,6 +81,9 @@ pub(crate) struct NapiTotals {
     pub packets: PerCpu,
     /// In softirqs only.
     pub ns: PerCpu,
+    /// Bytes that it brought, by the CPU on which a thread received them: a sample, and only where
+    /// consumers are watched.
+    pub received_bytes: PerCpu,
 }
 
 /// Softirqs of all kinds.
@@ -110,6 +124,7 @@ impl Totals {
                 polls: now.polls.since(&then.polls),
                 packets: now.packets.since(&then.packets),
                 ns: now.ns.since(&then.ns),
+                received_bytes: now.received_bytes.since(&then.received_bytes),
                 ..now.clone()
             };
             (*address, difference)

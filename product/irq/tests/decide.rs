@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_irq::{Accounting, Cpu, Held, Reason, Snapshot, Source, SourceId, plan};
+use evenkeel_irq::{
+    Accounting, Aim, Cpu, Held, Napi, Reason, Snapshot, Source, SourceId, plan, plan_for,
+};
 use evenkeel_machine::CpuSet;
 use proptest::prelude::*;
 
@@ -47,6 +49,63 @@ fn one_of_two_hot_queues_leaves() {
     assert_eq!(moves(&snapshot(cpus(2), hot)), wanted);
     // A queue alone would only take its load along.
     assert!(moves(&snapshot(cpus(2), vec![line(1, 0, 600, both)])).is_empty());
+}
+
+#[test]
+fn a_source_goes_to_the_cpu_that_receives_what_it_brings() {
+    let brings = |mut source: Source, received_bytes: &[(u32, u64)]| {
+        let received_bytes = received_bytes.iter().copied().collect();
+        let napi = Napi { device: "eth0".into(), napi_id: 7, packets: 1, polls: 1, received_bytes };
+        source.napis.push(napi);
+        source
+    };
+    let aware = |sources: Vec<Source>| {
+        let plan = plan_for(&snapshot(cpus(3), sources), Aim::SourceAware);
+        let steps = plan.moves.iter().map(|step| (step.source, step.from, step.to, step.reason));
+        steps.collect::<Vec<_>>()
+    };
+    let all = CpuSet::first(3);
+    let hot = |number, cpu| line(number, cpu, 100, all.clone());
+    let sources = vec![brings(hot(1, 0), &[(2, 90), (0, 10)]), brings(hot(2, 2), &[(1, 5)])];
+    let wanted =
+        [(SourceId::Line(1), 0, 2, Reason::Source), (SourceId::Line(2), 2, 1, Reason::Source)];
+    assert_eq!(aware(sources.clone()), wanted);
+    // To level them there is nothing to move.
+    assert!(moves(&snapshot(cpus(3), sources)).is_empty());
+    // It is there; two CPUs receive; none does; no room; next to no time; not allowed.
+    let full = line(3, 2, 750, CpuSet::first(3));
+    let idle = line(1, 0, 10, all.clone());
+    for stays in [
+        vec![brings(hot(1, 2), &[(2, 9)])],
+        vec![brings(hot(1, 0), &[(1, 6), (2, 4)])],
+        vec![hot(1, 0)],
+        vec![brings(hot(1, 0), &[(2, 9)]), full],
+        vec![brings(idle, &[(2, 9)])],
+        vec![brings(line(1, 0, 100, CpuSet::first(2)), &[(2, 9)])],
+    ] {
+        assert!(aware(stays.clone()).is_empty(), "{stays:?}");
+    }
+}
+
+/// The scheduler moves a kernel thread that is not pinned: that it is where it should be at the moment
+/// says little.
+#[test]
+fn a_kernel_thread_is_brought_to_the_cpu_where_it_runs_now_and_then() {
+    let received_bytes = [(1, 10)].into();
+    let napi = Napi { device: "veth0".into(), napi_id: 7, packets: 1, polls: 1, received_bytes };
+    let thread = |ms: &[(u32, u64)]| Source {
+        id: SourceId::Thread(70),
+        ns: ms.iter().map(|(cpu, ms)| (*cpu, ms * 1_000_000)).collect(),
+        napis: vec![napi.clone()],
+        ..line(1, 1, 0, CpuSet::first(2))
+    };
+    let aware = |source: Source| {
+        let plan = plan_for(&snapshot(cpus(2), vec![source]), Aim::SourceAware);
+        plan.moves.iter().map(|step| (step.from, step.to)).collect::<Vec<_>>()
+    };
+    assert_eq!(aware(thread(&[(0, 90), (1, 10)])), [(0, 1)]);
+    assert_eq!(aware(thread(&[(0, 10), (1, 90)])), [(0, 1)]);
+    assert!(aware(thread(&[(1, 100)])).is_empty());
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_irq::{
-    Accounting, Actuator, Change, Cpu, Event, Move, MovedByOther, Outcome, Rounds, Snapshot,
+    Accounting, Actuator, Aim, Change, Cpu, Event, Move, MovedByOther, Outcome, Rounds, Snapshot,
     Source, SourceId, once,
 };
 use evenkeel_machine::CpuSet;
@@ -171,28 +171,31 @@ fn what_was_set_back_is_said_and_moved_again() {
 #[test]
 fn once_makes_all_moves_of_a_plan() {
     let mut fake = Fake::new(machine(4, &[200, 200, 200, 200]));
-    let events = once(fake.machine.clone(), &mut fake).unwrap();
+    let events = once(fake.machine.clone(), Aim::Level, &mut fake).unwrap();
     assert_eq!(events.len(), 3, "{events:?}");
     assert!(events.iter().all(|event| matches!(event, Event::Moved(_))), "{events:?}");
     let cpus: BTreeSet<u32> = fake.tried.iter().map(|(_, cpu)| *cpu).collect();
     assert_eq!(cpus, [1, 2, 3].into());
     // Nothing is left to do.
-    assert_eq!(once(fake.machine.clone(), &mut fake).unwrap(), []);
+    assert_eq!(once(fake.machine.clone(), Aim::Level, &mut fake).unwrap(), []);
 }
 
 #[test]
 fn once_plans_again_without_what_is_refused() {
     let mut fake = Fake::new(machine(3, &[200, 200, 200, 200]));
-    let first = once(fake.machine.clone(), &mut fake).unwrap();
+    let first = once(fake.machine.clone(), Aim::Level, &mut fake).unwrap();
     let Some(Event::Moved(step)) = first.first() else { panic!("{first:?}") };
     let mut fake = Fake::new(machine(3, &[200, 200, 200, 200]));
     fake.refused = [step.source].into();
-    let events = once(fake.machine.clone(), &mut fake).unwrap();
+    let events = once(fake.machine.clone(), Aim::Level, &mut fake).unwrap();
     let moved: Vec<_> = events.iter().filter(|event| matches!(event, Event::Moved(_))).collect();
     assert_eq!((events.len(), moved.len()), (3, 2), "{events:?}");
     assert_eq!(fake.tried.iter().filter(|(source, _)| *source == step.source).count(), 1);
     fake.is_broken = true;
-    assert_eq!(once(machine(2, &[300, 250]), &mut fake).unwrap_err(), "the journal is full");
+    assert_eq!(
+        once(machine(2, &[300, 250]), Aim::Level, &mut fake).unwrap_err(),
+        "the journal is full"
+    );
 }
 
 #[test]
@@ -221,4 +224,26 @@ proptest! {
         }
         prop_assert_eq!(fake.tried.len(), made);
     }
+}
+
+/// What was planned before a rest is not made after it: the rounds before and after do not follow each
+/// other.
+#[test]
+fn a_rest_forgets_what_was_planned() {
+    let mut fake = Fake::new(machine(2, &[300, 250]));
+    let mut rounds = Rounds::default();
+    assert!(fake.round(&mut rounds).is_empty());
+    assert!(rounds.rest(&mut fake).unwrap().is_empty());
+    assert!(fake.round(&mut rounds).is_empty());
+    assert_eq!(fake.round(&mut rounds).len(), 1);
+}
+
+#[test]
+fn what_became_of_moved_sources_is_told_at_rest_too() {
+    let mut fake = Fake::new(machine(2, &[]));
+    let moved =
+        MovedByOther { source: SourceId::Line(1), name: "eth0-1".into(), found: CpuSet::first(1) };
+    fake.changes.push(Change::ByOther(moved.clone()));
+    let events = Rounds::default().rest(&mut fake).unwrap();
+    assert_eq!(events, [Event::LetGo(moved)]);
 }

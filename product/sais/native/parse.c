@@ -60,6 +60,11 @@ bool sais_begin_wait(u32 *asker, u32 tid)
 	return begin_wait(asker, tid);
 }
 
+bool sais_begin_request(u32 *asker, u32 tid, u32 *outstanding)
+{
+	return begin_request(asker, tid, outstanding);
+}
+
 u32 sais_end_wait(u32 *asker)
 {
 	return end_wait(asker);

@@ -15,7 +15,7 @@ use crate::options::XdpMode;
 /// Why the program is not on the device.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// Somebody else's program is there.
+    /// Another process's program is there.
     #[error(
         "{device}: another XDP program is attached there already; end its holder (`bpftool net` \
          shows it), or take it off: ip link set dev {device} xdp off"
@@ -63,7 +63,7 @@ impl Attachment {
         };
         let loss = device.native_loss();
         match (mode, loss) {
-            (XdpMode::Auto, Some(loss)) => attach(XdpMode::Generic, loss.to_owned()),
+            (XdpMode::Auto, Some(loss)) => attach(XdpMode::Generic, loss),
             (XdpMode::Auto, None) => match attach(XdpMode::Native, "the driver can".to_owned()) {
                 Err(AttachError::Refused { source, .. }) => {
                     attach(XdpMode::Generic, format!("the driver refused native mode: {source}"))

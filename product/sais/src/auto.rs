@@ -1,11 +1,11 @@
 //! `--policy auto`: to the consumer's core, like `runner`, but only where that saves more than it
 //! costs. What the paper left open: how its four policies become one.
 //!
-//! The rule itself is bpf/sais/auto.h, which the programs apply to each packet. By it a connection is left
-//! alone when its packets arrive right by themselves; when its consumer's core has no time left (a steering
-//! thread comes before all ordinary tasks, but not before interrupts and real-time tasks, and passing a
-//! packet on where it arrives costs nothing); and when fetching a strip from the other core's cache takes no
-//! longer than handing it over to a thread on that core, both measured here at the start.
+//! The rule itself is bpf/sais/auto.h, which the programs apply to each packet. By it a connection is
+//! left alone when its packets arrive right by themselves; when its consumer's core has no time left (a
+//! steering thread comes before all ordinary tasks, but not before interrupts and real-time tasks, and
+//! passing a packet on where it arrives costs nothing); and when fetching a strip from the other core's
+//! cache takes no longer than handing it over to a thread on that core, both measured here at the start.
 //!
 //! While all connections are left alone, next to nothing is done: there is no program on the device
 //! (generic XDP copies packets that came in pieces even where it does nothing); what takes the cores'
@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A connection that receives less in a second is not worth a program on the device.
 const ACTIVE_BYTES_PER_S: f64 = (1 << 20) as f64;
 /// The program is taken off when there was no use for it in so many intervals, and what takes the
-/// cores' time is not accounted for any more when there was nobody to steer for.
+/// cores' time is not accounted for any more when no connection was worth steering.
 const PATIENCE: u32 = 10;
 /// A core of which interrupts and real-time tasks take more than this, 0 to 1, is saturated ...
 const SATURATED: f64 = 0.9;
@@ -76,18 +76,18 @@ pub(crate) struct Auto {
     /// The cache domain of each core.
     domains: BTreeMap<u32, u32>,
     saturated: CpuSet,
-    /// None while there is nobody to steer for.
+    /// None while no connection is worth steering.
     load: Option<Load>,
     judged: Instant,
     /// Since when receivers are sampled; none: they are not.
     looking: Option<Instant>,
     /// What each connection had received when it was judged last.
     received_bytes: HashMap<RawKey, u64>,
-    /// Intervals since there was somebody to steer for.
+    /// Intervals since a connection was worth steering.
     idle: u32,
     /// Intervals since there was use for the program.
     useless: u32,
-    /// Somebody may be steered for, but it is not known yet which cores have time left.
+    /// A connection may be worth steering, but it is not known yet which cores have time left.
     is_unsure: bool,
 }
 
@@ -227,7 +227,7 @@ impl Auto {
             ));
         }
         let (Some(migrate_us), Some(hand_over_us)) =
-            (self.times.migrate_us(shares_cache), self.times.hand_over_us)
+            (self.times.migrate_us(shares_cache), self.times.hand_over_us(shares_cache))
         else {
             return Err(format!("nothing was measured between CPUs {arrived} and {consumer}"));
         };
@@ -273,10 +273,11 @@ mod tests {
     fn auto() -> Auto {
         Auto {
             times: StripTimes {
-                process_us: 5.0,
+                process_us: None,
                 within_us: Some(3.0),
                 across_us: Some(12.0),
-                hand_over_us: Some(8.0),
+                hand_over_within_us: Some(8.0),
+                hand_over_across_us: Some(8.0),
             },
             domains: [(0, 0), (1, 0), (2, 2)].into(),
             saturated: CpuSet::new(),
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_time_is_not_accounted_for_when_there_is_nobody_to_steer_for() {
+    fn what_takes_time_is_not_accounted_for_when_no_connection_is_worth_steering() {
         let mut auto = auto();
         auto.saturated.insert(1);
         for _ in 0..PATIENCE {
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_time_left_is_known_in_a_moment() {
+    fn cores_with_time_left_are_known_in_a_moment() {
         let mut auto = Auto { judged: Instant::now() - 2 * LOOK, ..auto() };
         assert!(!auto.is_due());
         auto.is_unsure = true;

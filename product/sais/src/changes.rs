@@ -1,5 +1,5 @@
-//! CPUs that go offline and come back, as the kernel tells it (bpf/sais/hotplug.h): before anybody else
-//! can see it, and also when nobody has looked meanwhile.
+//! CPUs that go offline and come back, as the kernel tells it (bpf/sais/hotplug.h): before any other
+//! process can see it, and also when none has looked meanwhile.
 
 use evenkeel_machine::CpuSet;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_came_back_does_not_leave() {
+    fn cpus_that_came_back_do_not_leave() {
         assert_eq!(leaving(&[0, 1, 2, 7]), "1,3".parse().unwrap());
     }
 }

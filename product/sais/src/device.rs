@@ -127,11 +127,7 @@ impl Device {
     }
 
     fn queue_knobs_below(&self, devices: &Path, knob: &str) -> Vec<PathBuf> {
-        let device = devices.join(&self.name);
-        let index = fs::read_to_string(device.join("ifindex")).unwrap_or_default();
-        if index.trim().parse() != Ok(self.index) {
-            return Vec::new();
-        }
+        let Some(device) = self.directory(devices) else { return Vec::new() };
         let queues = fs::read_dir(device.join("queues")).into_iter().flatten().flatten();
         let mut files: Vec<PathBuf> =
             queues.map(|queue| queue.path().join(knob)).filter(|file| file.exists()).collect();
@@ -140,18 +136,52 @@ impl Device {
     }
 
     /// What packets would lose in native mode, where they are sent on as plain bytes; `None`:
-    /// nothing.
-    pub fn native_loss(&self) -> Option<&'static str> {
+    /// nothing. Nearly every card takes VLAN tags out of packets; they are missed only where a device
+    /// above the card reads them.
+    pub fn native_loss(&self) -> Option<String> {
+        self.native_loss_below(Path::new(DEVICES))
+    }
+
+    fn native_loss_below(&self, devices: &Path) -> Option<String> {
         if self.driver == "veth" {
             return Some(
                 "its peer leaves checksums to be made later, and native XDP would forget that \
-                 (`ethtool -K PEER tx off` makes them at once)",
+                 (`ethtool -K PEER tx off` makes them at once)"
+                    .to_owned(),
             );
         }
-        self.strips_vlan.then_some(
-            "it takes VLAN tags out of packets, and native XDP would lose them \
-             (`ethtool -K DEVICE rxvlan off` leaves them in)",
-        )
+        let missed_by = match self.devices_above(devices) {
+            _ if !self.strips_vlan => return None,
+            Some(above) if above.is_empty() => return None,
+            Some(above) => above.join(", "),
+            None => {
+                "a device above it, if there is one: /sys shows another network namespace".into()
+            }
+        };
+        Some(format!(
+            "it takes VLAN tags out of packets, and native XDP would lose them to {missed_by} (`ethtool \
+             -K {} rxvlan off` leaves them in)",
+            self.name
+        ))
+    }
+
+    /// The devices that see the packets of this one: VLANs, bridges, bonds. `None` where that cannot be
+    /// told, because /sys shows another network namespace.
+    fn devices_above(&self, devices: &Path) -> Option<Vec<String>> {
+        let entries = fs::read_dir(self.directory(devices)?).ok()?;
+        let above = entries.flatten().filter_map(|entry| {
+            entry.file_name().to_str()?.strip_prefix("upper_").map(str::to_owned)
+        });
+        let mut above: Vec<String> = above.collect();
+        above.sort();
+        Some(above)
+    }
+
+    /// Its directory, if /sys shows its network namespace.
+    fn directory(&self, devices: &Path) -> Option<PathBuf> {
+        let directory = devices.join(&self.name);
+        let index = fs::read_to_string(directory.join("ifindex")).ok()?;
+        (index.trim().parse() == Ok(self.index)).then_some(directory)
     }
 }
 
@@ -171,6 +201,36 @@ fn mtu(socket: &UdpSocket, name: &str) -> Result<u32, Errno> {
     Errno::result(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &mut asked) })?;
     // SAFETY: this request fills in this member.
     Ok(unsafe { asked.ifr_ifru.ifru_mtu }.try_into().unwrap_or(0))
+}
+
+/// linux/ethtool.h: switches off what has packets leave in one piece, to be cut later.
+const ETHTOOL_STSO: u32 = 0x1f;
+const ETHTOOL_SGSO: u32 = 0x24;
+
+/// Has a device pass on each packet by itself, as a wire does.
+pub(crate) fn send_single_segments(socket: &UdpSocket, name: &str) -> Result<(), Errno> {
+    for command in [ETHTOOL_STSO, ETHTOOL_SGSO] {
+        ethtool(socket, name, &mut Value { command, data: 0 })?;
+    }
+    Ok(())
+}
+
+/// Sets the longest packet of a device, in bytes.
+pub(crate) fn set_mtu(socket: &UdpSocket, name: &str, bytes: u32) -> Result<(), Errno> {
+    let mut asked = request_about(name);
+    asked.ifr_ifru.ifru_mtu = bytes as libc::c_int;
+    // SAFETY: the request outlives the call.
+    Errno::result(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFMTU, &mut asked) })
+        .map(drop)
+}
+
+/// Sets a device up.
+pub(crate) fn bring_up(socket: &UdpSocket, name: &str) -> Result<(), Errno> {
+    let mut asked = request_about(name);
+    asked.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+    // SAFETY: the request outlives the call.
+    Errno::result(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &mut asked) })
+        .map(drop)
 }
 
 fn ethtool<T>(socket: &UdpSocket, name: &str, request: &mut T) -> Result<(), Errno> {
@@ -253,8 +313,19 @@ mod tests {
             mtu: 1500,
             strips_vlan,
         };
-        assert!(device("veth", false).native_loss().unwrap().contains("tx off"));
-        assert!(device("ice", true).native_loss().unwrap().contains("rxvlan off"));
-        assert_eq!(device("ice", false).native_loss(), None);
+        let root = tempfile::tempdir().unwrap();
+        let eth0 = root.path().join("eth0");
+        let loss =
+            |driver: &str, strips_vlan| device(driver, strips_vlan).native_loss_below(root.path());
+        // Whether a device above misses the tags cannot be seen.
+        assert!(loss("ice", true).unwrap().contains("another network namespace"));
+        fs::create_dir(&eth0).unwrap();
+        fs::write(eth0.join("ifindex"), "1\n").unwrap();
+        assert!(loss("veth", false).unwrap().contains("tx off"));
+        assert_eq!((loss("ice", false), loss("ice", true)), (None, None));
+        fs::create_dir(eth0.join("upper_eth0.7")).unwrap();
+        let why = loss("ice", true).unwrap();
+        assert!(why.contains("lose them to eth0.7 (`ethtool -K eth0 rxvlan off`"), "{why}");
+        assert_eq!(loss("ice", false), None);
     }
 }

@@ -35,7 +35,7 @@ pub enum FlowSteeringError {
     /// A knob cannot be turned.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// Nobody would turn it back.
+    /// No process would turn it back.
     #[error("no knob is turned without a supervisor: {0}")]
     Supervisor(#[from] SupervisorError),
 }
@@ -82,7 +82,7 @@ impl FlowSteering {
             if on {
                 turn_on(session, knob, entries)?;
             } else if let RestoredSetting::Kept { found } = session.restore_setting(knob)? {
-                tracing::info!("{}: somebody else has set it to {found}", knob.display());
+                tracing::info!("{}: another process has set it to {found}", knob.display());
             }
         }
         Ok(())

@@ -19,6 +19,7 @@ use evenkeel_journal::{
 use evenkeel_machine::CpuSet;
 use libbpf_rs::{MapHandle, Object};
 use nix::time::{ClockId, clock_gettime};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::object::{ObjectError, bpf, entries, map};
@@ -26,7 +27,7 @@ use crate::records::{FLOWS, MAX_FLOWS, RawFlow, RawKey, RawReader};
 
 /// How often waiting threads are read.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
-/// How often threads that were born with a pin of ours are looked for, while anybody is held.
+/// How often threads that were born with a pin of ours are looked for, while any thread is held.
 const SWEEP: Duration = Duration::from_secs(1);
 /// `MAX_READERS`: threads that may wait at once.
 const MAX_READERS: u32 = 4096;
@@ -38,19 +39,19 @@ pub enum HoldError {
     /// The kernel does not list waiting threads.
     #[error(transparent)]
     Object(#[from] ObjectError),
-    /// Nobody would let go of them.
+    /// No process would let go of them.
     #[error("no thread is held without a supervisor: {0}")]
     Supervisor(#[from] SupervisorError),
 }
 
 /// What came of it, since it began.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HoldCounts {
     /// Threads that are held now.
     pub held: u64,
     /// How often a thread was pinned to the core where it had asked.
     pub holds: u64,
-    /// How often one was let go because no answer came for too long.
+    /// How many requests got no answer for too long: their threads are held for them no more.
     pub timed_out: u64,
     /// How often its user had chosen other CPUs for it, which wins.
     pub yielded: u64,
@@ -98,7 +99,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Nobody is held for longer than `limit` without an answer.
+    /// No thread is held for longer than `limit` without an answer.
     pub(crate) fn new(object: &Object, limit: Duration) -> Result<Self, ObjectError> {
         Ok(Self {
             waiting: Waiting { limit, waiters: HashMap::new(), timed_out: 0 },
@@ -250,9 +251,11 @@ impl Waiting {
                 && waiter.held_since.is_some_and(is_too_long)
             {
                 let young = young(*tid);
-                waiter.ignored = reader.outstanding.saturating_sub(young.count);
+                let ignored = reader.outstanding.saturating_sub(young.count);
+                // Also beside a younger request, for which the thread stays held.
+                self.timed_out += u64::from(ignored.saturating_sub(waiter.ignored));
+                waiter.ignored = ignored;
                 waiter.held_since = now.checked_sub(young.oldest);
-                self.timed_out += u64::from(reader.outstanding <= waiter.ignored);
             }
             let waits = is_usable && reader.outstanding > waiter.ignored;
             let was_held = was.is_some_and(|waiter| waiter.held_since.is_some());
@@ -345,6 +348,18 @@ mod tests {
         }
         // The first second, and a fifth of the rest.
         assert!(held < 120, "{held}");
+    }
+
+    #[test]
+    fn a_request_that_times_out_beside_a_younger_one_is_counted() {
+        let (mut waiting, start, cores) = waiting();
+        let young = |_| Young { count: 1, oldest: LIMIT / 10 };
+        for (at, outstanding, steps) in [(0, 1, 1), (1, 2, 0), (2, 2, 0), (3, 2, 0)] {
+            let now = start + LIMIT / 2 * at;
+            let judged = waiting.judge(now, &reader(0, 0, outstanding), &cores, young);
+            assert_eq!(judged.len(), steps, "{at}");
+        }
+        assert_eq!(waiting.timed_out, 1);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! SAIs, source-aware interrupt scheduling (paper 001): a packet's softirq runs on the core where its
 //! task waits for it.
 //!
-//! The kernel's side is `bpf/sais/sais.bpf.c`, on servers `bpf/sais/sais-serve.bpf.c`, and `bpf/sais/`; this
-//! crate attaches it, feeds it, and shows what it does. Nothing on the machine is changed that would
-//! outlive the process, however it ends: the programs and maps are held by file descriptors, the kernel
-//! threads that do the softirqs belong to a map, and what `--hold` and `--manage-rfs` change is in the
-//! journal.
+//! The kernel's side is `bpf/sais/sais.bpf.c`, on servers `bpf/sais/sais-serve.bpf.c`, and `bpf/sais/`;
+//! this crate attaches it, feeds it, and shows what it does. Nothing on the machine is changed that
+//! would outlive the process, however it ends: the programs and maps are held by file descriptors, the
+//! kernel threads that do the softirqs belong to a map, and what `--hold` and `--manage-rfs` change is
+//! in the journal.
 //!
 //! | file | the one thing in it |
 //! |---|---|
@@ -24,6 +24,7 @@
 //! | `flow_steering` | the kernel's own steering in the place of ours |
 //! | `threads` | the kernel threads that do the softirqs |
 //! | `measure` | what fetching and handing over a strip takes on this machine |
+//! | `softirq` | what a strip takes in softirqs |
 //! | `auto` | whether a connection is worth steering |
 //! | `load` | which cores are the least loaded |
 //! | `statistics` | what it did |
@@ -51,6 +52,7 @@ mod records;
 mod serve;
 mod service;
 mod serving;
+mod softirq;
 mod statistics;
 mod steering;
 mod steering_error;

@@ -1,6 +1,7 @@
-//! What the paper's analysis and `--policy auto` start from, measured on this machine: P, the time
-//! that processing a strip takes, M, the time that it takes to bring one from another core's cache,
-//! and what handing one over to a thread on another core takes.
+//! What the paper's analysis and `--policy auto` start from, measured on this machine: M, the time that
+//! it takes to bring a strip from another core's cache, and what handing one over to a thread on
+//! another core takes. P, the time that processing a strip's interrupts takes, is measured by
+//! `softirq`.
 
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,14 +11,15 @@ use std::time::{Duration, Instant};
 use evenkeel_journal::affinity;
 use evenkeel_machine::{CpuSet, Machine};
 use evenkeel_stats::median;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The paper's strip, in bytes.
 pub const STRIP_BYTES: usize = 64 * 1024;
 /// Each figure is the median of so many times, or of what fits into [`LIMIT`].
-const TIMES: usize = 300;
+pub(crate) const TIMES: usize = 300;
 /// Nothing takes longer on a machine that has time for it.
-const LIMIT: Duration = Duration::from_millis(200);
+pub(crate) const LIMIT: Duration = Duration::from_millis(200);
 /// How often a thread looks before it lets others run.
 const LOOKS: u32 = 1000;
 
@@ -30,6 +32,9 @@ pub enum MeasureError {
     /// The kernel refused.
     #[error("handing over cannot be measured: {0}")]
     Pipe(#[from] io::Error),
+    /// Interrupt processing cannot be measured.
+    #[error("the interrupt processing of a strip cannot be measured: {0}")]
+    Process(String),
     /// The machine has no time.
     #[error("the caches cannot be measured: CPUs {first} and {second} never ran at the same time")]
     Busy {
@@ -41,20 +46,23 @@ pub enum MeasureError {
 }
 
 /// Times of a strip on this machine, in microseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct StripTimes {
-    /// P: processing one that is in the core's own cache.
-    pub process_us: f64,
+    /// P: the softirqs of receiving one; `None` where it was not measured.
+    pub process_us: Option<f64>,
     /// M between cores that share a cache; `None` where no two do.
     pub within_us: Option<f64>,
     /// M between cores that share none; `None` where all do.
     pub across_us: Option<f64>,
-    /// Handing one over to a thread on another core; `None` with a single one.
-    pub hand_over_us: Option<f64>,
+    /// Handing one over to a thread on another core that shares a cache; `None` where none does.
+    pub hand_over_within_us: Option<f64>,
+    /// The same for a core that shares none.
+    pub hand_over_across_us: Option<f64>,
 }
 
 impl StripTimes {
-    /// Measures, in less than two seconds, between CPUs of `cpus`.
+    /// Measures all but P, in less than two seconds, between CPUs of `cpus`.
     ///
     /// # Errors
     /// All of [`MeasureError`].
@@ -68,18 +76,22 @@ impl StripTimes {
                 .map(|(a, b)| (a.id, b.id))
         };
         let Some(first) = cpus.first() else { return Ok(Self::default()) };
-        let process_us = own_us(first.id)?;
+        let read_us = own_us(first.id)?;
         let fetch_us = |pair: Option<(u32, u32)>| -> Result<Option<f64>, MeasureError> {
             let Some((from, to)) = pair else { return Ok(None) };
-            Ok(Some((fetched_us(from, to)? - process_us).max(0.0)))
+            Ok(Some((fetched_us(from, to)? - read_us).max(0.0)))
+        };
+        let hand_over = |pair: Option<(u32, u32)>| -> Result<Option<f64>, MeasureError> {
+            pair.map(|(from, to)| hand_over_us(from, to)).transpose()
         };
         let (within, across) = (pair(true), pair(false));
-        let hand_over_us = match within.or(across) {
-            Some((from, to)) => Some(hand_over_us(from, to)?),
-            None => None,
-        };
-        let (within_us, across_us) = (fetch_us(within)?, fetch_us(across)?);
-        Ok(Self { process_us, within_us, across_us, hand_over_us })
+        Ok(Self {
+            process_us: None,
+            within_us: fetch_us(within)?,
+            across_us: fetch_us(across)?,
+            hand_over_within_us: hand_over(within)?,
+            hand_over_across_us: hand_over(across)?,
+        })
     }
 
     /// M between two cores, of which it is known whether they share a cache.
@@ -87,14 +99,19 @@ impl StripTimes {
         if is_shared { self.within_us } else { self.across_us }
     }
 
+    /// Handing over between two such cores.
+    pub fn hand_over_us(&self, is_shared: bool) -> Option<f64> {
+        if is_shared { self.hand_over_within_us } else { self.hand_over_across_us }
+    }
+
     /// Whether what it costs to hand a strip over is less than what it saves.
     pub fn pays(&self, is_shared: bool) -> bool {
-        let figures = self.migrate_us(is_shared).zip(self.hand_over_us);
+        let figures = self.migrate_us(is_shared).zip(self.hand_over_us(is_shared));
         figures.is_some_and(|(migrate_us, hand_over_us)| migrate_us > hand_over_us)
     }
 }
 
-fn run_on(cpu: u32) -> Result<(), MeasureError> {
+pub(crate) fn run_on(cpu: u32) -> Result<(), MeasureError> {
     let just: CpuSet = [cpu].into_iter().collect();
     Ok(affinity::set(nix::unistd::gettid().as_raw(), &just)?)
 }
@@ -107,8 +124,8 @@ fn fill(strip: &[AtomicU64], value: u64) {
     strip.iter().for_each(|word| word.store(value, Ordering::Relaxed));
 }
 
-/// What stands for processing: reading all of it.
-fn process(strip: &[AtomicU64]) -> Duration {
+/// Reads all of it; returns how long that took.
+fn read_all(strip: &[AtomicU64]) -> Duration {
     let start = Instant::now();
     let sum = strip.iter().fold(0_u64, |sum, word| sum.wrapping_add(word.load(Ordering::Relaxed)));
     std::hint::black_box(sum);
@@ -120,7 +137,7 @@ fn middle_us(times: &[Duration]) -> Option<f64> {
     median(&times)
 }
 
-/// Processing what the core itself has just written.
+/// Reading what the core itself has just written.
 fn own_us(cpu: u32) -> Result<f64, MeasureError> {
     thread::scope(|scope| {
         let work = scope.spawn(|| {
@@ -128,7 +145,7 @@ fn own_us(cpu: u32) -> Result<f64, MeasureError> {
             let strip = strip();
             let round = |number| {
                 fill(&strip, number);
-                process(&strip)
+                read_all(&strip)
             };
             let times: Vec<Duration> = (0..TIMES as u64).map(round).collect();
             middle_us(&times).ok_or(MeasureError::Busy { first: cpu, second: cpu })
@@ -137,7 +154,7 @@ fn own_us(cpu: u32) -> Result<f64, MeasureError> {
     })
 }
 
-/// Waits until it is somebody's turn; false: in vain.
+/// Waits for the turn of `own`; false: in vain.
 fn wait_for_turn(turn: &AtomicU32, own: u32, end: Instant) -> bool {
     loop {
         for _ in 0..LOOKS {
@@ -153,7 +170,7 @@ fn wait_for_turn(turn: &AtomicU32, own: u32, end: Instant) -> bool {
     }
 }
 
-/// Processing what another core has just written.
+/// Reading what another core has just written.
 fn fetched_us(from: u32, to: u32) -> Result<f64, MeasureError> {
     const WRITER: u32 = 0;
     const READER: u32 = 1;
@@ -176,7 +193,7 @@ fn fetched_us(from: u32, to: u32) -> Result<f64, MeasureError> {
             run_on(to)?;
             let mut times = Vec::new();
             while times.len() < TIMES && wait_for_turn(&turn, READER, end) {
-                times.push(process(&strip));
+                times.push(read_all(&strip));
                 turn.store(WRITER, Ordering::Release);
             }
             middle_us(&times).ok_or_else(busy)
@@ -226,23 +243,31 @@ mod tests {
     fn what_there_is_is_measured() {
         let machine = Machine::from_sysfs("/".as_ref()).unwrap();
         let times = StripTimes::measure(&machine, &machine.online()).unwrap();
-        assert!(times.process_us > 0.0, "{times:?}");
-        assert_eq!(times.hand_over_us.is_some(), machine.online_cores() > 1);
-        assert!(times.hand_over_us.is_none_or(|us| us > 0.0), "{times:?}");
+        assert_eq!(times.process_us, None);
         // Both or neither, of cores that are two.
         assert_eq!(times.within_us.or(times.across_us).is_some(), machine.online_cores() > 1);
+        for is_shared in [true, false] {
+            let (migrate_us, hand_over_us) =
+                (times.migrate_us(is_shared), times.hand_over_us(is_shared));
+            assert_eq!(migrate_us.is_some(), hand_over_us.is_some(), "{times:?}");
+            assert!(hand_over_us.is_none_or(|us| us > 0.0), "{times:?}");
+        }
     }
 
     #[test]
     fn it_pays_where_fetching_takes_longer_than_handing_over() {
         let times = StripTimes {
-            process_us: 5.0,
+            process_us: None,
             within_us: Some(3.0),
             across_us: Some(12.0),
-            hand_over_us: Some(8.0),
+            hand_over_within_us: Some(8.0),
+            hand_over_across_us: Some(9.0),
         };
         assert!(!times.pays(true) && times.pays(false));
-        assert!(!StripTimes { hand_over_us: None, ..times }.pays(false));
+        assert!(!StripTimes { hand_over_across_us: None, ..times }.pays(false));
+        // Each pair of cores is judged by what handing over takes between them.
+        let slower = StripTimes { within_us: Some(9.0), hand_over_across_us: Some(13.0), ..times };
+        assert!(slower.pays(true) && !slower.pays(false));
         assert!(!StripTimes { across_us: None, ..times }.pays(false));
     }
 }

@@ -10,6 +10,7 @@
 //! One step of the paper does not hold: (9) is said to follow from (5) and (6), but their difference
 //! is smaller by α N_R P. Both are given.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What the analysis starts from.
@@ -61,7 +62,7 @@ pub enum CaseError {
 }
 
 /// What follows.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Analysis {
     /// α = N_S / N_C.
     pub strips_per_core: u32,

@@ -96,9 +96,9 @@ pub(crate) fn fill_peers(object: &Object, peers: &[IpNet]) -> Result<(), ObjectE
 }
 
 /// All entries of a hash that holds at most so many. The library takes a batch that is not full for the
-/// last one, and the kernel fills none but the last to the brim, so they must all be in one. There must be
-/// no place for all that there could be: to clear that much memory would drive the programs out of their
-/// caches.
+/// last one, and the kernel fills none but the last to the brim, so they must all be in one. There must
+/// be no place for all that there could be: to clear that much memory would drive the programs out of
+/// their caches.
 pub(crate) fn entries<Key: AnyBitPattern, Value: AnyBitPattern>(
     hash: &MapHandle,
     most: u32,

@@ -66,12 +66,24 @@ pub enum OptionError {
          use it with --policy auto, in flow mode, and without --cpus"
     )]
     ManageRfs,
-    /// Hints for nobody.
+    /// Hints that no host may get.
     #[error(
         "--mode hint needs --peers, the networks that hints may be sent to (they tell this machine's \
          CPUs, and some networks drop what they do not know), for example --peers 10.0.0.0/8"
     )]
     NoPeers,
+    /// Hints that come from no host.
+    #[error(
+        "sais serve needs --peers, the networks of the clients that hints go back to, for example \
+         --peers 10.0.0.0/8 (all hosts: --peers 0.0.0.0/0,::/0)"
+    )]
+    NoClients,
+    /// No table, but what needs one.
+    #[error(
+        "--stateless believes the hint of each packet by itself: use it with --mode hint, and with \
+         another policy than auto, which compares connections"
+    )]
+    Stateless,
     /// Cores that the machine does not have.
     #[error("CPUs {given}: this machine has CPUs {online} online; name some of these")]
     OutOfRange {
@@ -135,8 +147,8 @@ pub enum Wire {
     /// In a TCP option, with a tag that tells good hints from bad ones.
     #[default]
     Tcp,
-    /// In a byte of IPv4 options, as the paper has it: for networks that nobody else uses, without
-    /// routers that mind.
+    /// In a byte of IPv4 options, as the paper has it: for networks of one's own, without routers
+    /// that mind.
     Paper,
 }
 
@@ -204,16 +216,17 @@ impl FromStr for Policy {
 impl FromStr for StripTimes {
     type Err = OptionError;
 
-    /// `FETCH,HAND_OVER`: the first for all pairs of cores.
+    /// `FETCH,HAND_OVER`, for all pairs of cores.
     fn from_str(text: &str) -> Result<Self, OptionError> {
         let time = |text: &str| text.parse().ok().filter(|us: &f64| us.is_finite() && *us >= 0.0);
         let times = text.split_once(',').and_then(|(fetch, hand)| time(fetch).zip(time(hand)));
         let (fetch, hand_over) = times.ok_or_else(|| OptionError::StripTimes(text.to_owned()))?;
         Ok(Self {
-            process_us: 0.0,
+            process_us: None,
             within_us: Some(fetch),
             across_us: Some(fetch),
-            hand_over_us: Some(hand_over),
+            hand_over_within_us: Some(hand_over),
+            hand_over_across_us: Some(hand_over),
         })
     }
 }
@@ -261,6 +274,8 @@ pub struct Options {
     pub mode: Mode,
     /// In hint mode, how servers give hints back.
     pub wire: Wire,
+    /// In hint mode, each hint is believed by itself, without a table of connections.
+    pub is_stateless: bool,
     /// Where to.
     pub policy: Policy,
     /// For `auto`: the times of a strip, instead of measured ones.
@@ -283,7 +298,7 @@ impl Options {
     /// # Errors
     /// [`OptionError::OutOfRange`], [`OptionError::NoCpu`], [`OptionError::Dedicated`],
     /// [`OptionError::TooMany`], [`OptionError::NoPeers`], [`OptionError::FiveBits`],
-    /// [`OptionError::Hold`], [`OptionError::ManageRfs`].
+    /// [`OptionError::Hold`], [`OptionError::ManageRfs`], [`OptionError::Stateless`].
     pub fn allowed(&self, online: &CpuSet) -> Result<CpuSet, OptionError> {
         let allowed = self.cpus.clone().unwrap_or_else(|| online.clone());
         if !allowed.is_subset(online) {
@@ -295,6 +310,9 @@ impl Options {
         }
         if self.mode == Mode::Hint && self.peers.is_empty() {
             return Err(OptionError::NoPeers);
+        }
+        if self.is_stateless && (self.mode != Mode::Hint || self.policy == Policy::Auto) {
+            return Err(OptionError::Stateless);
         }
         let beyond = allowed.iter().find(|core| *core > MAX_PAPER_CORE);
         if let (Mode::Hint, Wire::Paper, Some(core)) = (self.mode, self.wire, beyond) {
@@ -351,7 +369,7 @@ mod tests {
             assert_eq!(name.parse::<StripTimes>(), Err(why));
         }
         let times: StripTimes = "12,8.5".parse().unwrap();
-        assert_eq!((times.across_us, times.hand_over_us), (Some(12.0), Some(8.5)));
+        assert_eq!((times.across_us, times.hand_over_us(false)), (Some(12.0), Some(8.5)));
         assert_eq!("skb".parse::<XdpMode>(), Err(OptionError::Xdp("skb".to_owned())));
     }
 
@@ -401,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_are_for_somebody() {
+    fn hints_are_for_peers() {
         let online = CpuSet::first(2);
         let options = Options { mode: Mode::Hint, ..Options::default() };
         assert_eq!(options.allowed(&online), Err(OptionError::NoPeers));
@@ -413,6 +431,19 @@ mod tests {
         assert_eq!(paper.allowed(&CpuSet::first(32)), Ok(CpuSet::first(32)));
         let beyond = paper.allowed(&CpuSet::first(33));
         assert_eq!(beyond, Err(OptionError::FiveBits { core: 32 }));
+    }
+
+    #[test]
+    fn a_table_is_left_out_where_none_is_needed() {
+        let online = CpuSet::first(2);
+        let peers = vec!["10.0.0.0/8".parse().unwrap()];
+        let options = Options { mode: Mode::Hint, is_stateless: true, peers, ..Options::default() };
+        assert_eq!(options.allowed(&online), Ok(online.clone()));
+        let flow = Options { mode: Mode::Flow, ..options.clone() };
+        let auto = Options { policy: Policy::Auto, ..options };
+        for refused in [flow, auto] {
+            assert_eq!(refused.allowed(&online), Err(OptionError::Stateless));
+        }
     }
 
     #[test]

@@ -16,7 +16,8 @@ use crate::steering_error::SteeringError;
 const SETTINGS: &str = ".rodata.settings";
 pub(crate) const THREADS: &str = "threads";
 /// A program for each way to know where packets are wanted; one of them is loaded.
-pub(crate) const STEER: [&str; 3] = ["steer_flow", "steer_hint", "steer_paper"];
+pub(crate) const STEER: [&str; 5] =
+    ["steer_flow", "steer_hint", "steer_paper", "steer_hint_alone", "steer_paper_alone"];
 
 /// Of IPv4 with the paper's byte, and of TCP.
 const PAPER_HEADERS_BYTES: u32 = 20 + 4 + 20;
@@ -25,11 +26,13 @@ const HOOKS: [&str; 2] = ["sock_recv_length", "sock_send_length"];
 
 /// The one of the programs that fits.
 pub(crate) fn steer_of(options: &Options) -> &'static str {
-    let [flow, hint, paper] = STEER;
-    match (options.mode, options.wire) {
-        (Mode::Flow, _) => flow,
-        (Mode::Hint, Wire::Tcp) => hint,
-        (Mode::Hint, Wire::Paper) => paper,
+    let [flow, hint, paper, hint_alone, paper_alone] = STEER;
+    match (options.mode, options.wire, options.is_stateless) {
+        (Mode::Flow, ..) => flow,
+        (Mode::Hint, Wire::Tcp, false) => hint,
+        (Mode::Hint, Wire::Paper, false) => paper,
+        (Mode::Hint, Wire::Tcp, true) => hint_alone,
+        (Mode::Hint, Wire::Paper, true) => paper_alone,
     }
 }
 
@@ -93,7 +96,7 @@ pub(crate) fn configure(
     Ok(())
 }
 
-/// What nobody else can guess.
+/// What no other host can guess.
 fn random_key() -> std::io::Result<[u64; 2]> {
     let mut key = [0_u64; 2];
     let bytes: &mut [u8] = bytemuck::bytes_of_mut(&mut key);

@@ -64,10 +64,14 @@ pub(crate) struct RawKey {
     pub local_port: [u8; 2],
 }
 
-/// The map of connections.
+/// The map of connections that were made from here.
 pub(crate) const FLOWS: &str = "flows";
-/// `MAX_FLOWS`: connections that are remembered.
+/// `MAX_FLOWS`: so many are remembered.
 pub(crate) const MAX_FLOWS: u32 = 131_072;
+/// The map of connections that were accepted.
+pub(crate) const ACCEPTED_FLOWS: &str = "accepted_flows";
+/// `MAX_ACCEPTED`: so many are remembered.
+pub(crate) const MAX_ACCEPTED: u32 = 32_768;
 
 /// `struct sais_flow`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
@@ -78,14 +82,14 @@ pub(crate) struct RawFlow {
     pub tid: u32,
     pub tgid: u32,
     pub has_reader: u32,
-    pub generation: u32,
+    pub arrived: u32,
     pub hint: u64,
     pub echoed: u64,
-    pub arrived: u32,
-    pub pad: [u32; 5],
     pub received_bytes: u64,
     pub asker: u32,
     pub asked_ms: u32,
+    pub generation: u32,
+    pub pad: [u32; 11],
 }
 
 /// `struct sais_reader`.
@@ -154,7 +158,7 @@ pub(crate) const COUNTERS: [(&str, &str); 20] = [
     ("home", "arrived on their consumer's core by themselves"),
     ("kept", "went where those before them went, which had not all arrived"),
     ("refused", "their consumer was on a core that may not be used"),
-    ("unknown", "nobody here was known to wait for them"),
+    ("unknown", "no task here was known to wait for them"),
     ("other", "not TCP over IP, or fragments"),
     ("malformed", "with headers that contradict themselves or end too early"),
     ("distrusted", "without the hint that their connection should bear, or with another"),
@@ -162,7 +166,7 @@ pub(crate) const COUNTERS: [(&str, &str); 20] = [
     ("moved", "flows that changed their core"),
     ("dropped", "sent to a core with a full queue"),
     ("processed", "taken from its queue by the core that they were sent to"),
-    ("hint_echoed", "came with the hint that was issued last"),
+    ("hint_echoed", "came with the hint that was issued last (--stateless: with a valid one)"),
     ("hint_absent", "came without a hint"),
     ("hint_stale", "came with a hint that was replaced while they were under way"),
     ("hint_replayed", "came with a hint after which newer ones had come back already"),
@@ -195,6 +199,21 @@ mod tests {
         assert_eq!(four.prefix_bits, 96 + 15);
         assert_eq!(four.address[10..], [0xff, 0xff, 198, 18, 0, 0]);
         assert_eq!((six.prefix_bits, &six.address[..5]), (32, &[0x20, 1, 0xd, 0xb8, 0][..]));
+    }
+
+    /// What the program on the device reads for each packet lies in no cache line that a consumer writes
+    /// at each call, and no element shares a line with the next one.
+    #[test]
+    fn the_parts_of_a_connection_are_cache_lines_apart() {
+        const LINE: usize = 64;
+        // `FLOW_HEAD_BYTES`: the kernel's struct htab_elem, and the key in words of 8 bytes.
+        let head = 48 + size_of::<RawKey>().next_multiple_of(8);
+        let read = std::mem::offset_of!(RawFlow, received_bytes);
+        assert_eq!((head + read) % LINE, 0);
+        assert_eq!((head + size_of::<RawFlow>()) % LINE, 0);
+        for field in [std::mem::offset_of!(RawFlow, core), std::mem::offset_of!(RawFlow, echoed)] {
+            assert_eq!((head + field) / LINE, head / LINE);
+        }
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Work for Serving {
 pub struct ServeOptions {
     /// The cgroup of the servers.
     pub cgroup: PathBuf,
-    /// Only for clients in these networks; none: for all.
+    /// Only for clients in these networks; at least one.
     pub peers: Vec<IpNet>,
     /// In which form.
     pub wire: Wire,
@@ -85,6 +85,9 @@ pub struct ServeOptions {
 /// # Errors
 /// All of [`ServeError`].
 pub fn serve(options: &ServeOptions, directory: &Path) -> Result<Ending, ServeError> {
+    if options.peers.is_empty() {
+        return Err(OptionError::NoClients.into());
+    }
     let signals = Signals::watch()?;
     let device = match (options.wire, &options.device) {
         (Wire::Tcp, _) => None,
@@ -93,11 +96,9 @@ pub fn serve(options: &ServeOptions, directory: &Path) -> Result<Ending, ServeEr
     };
     let cgroup = Cgroup::open(&options.cgroup)?;
     let mut server = Server::bind(&socket(directory, cgroup.path()))?;
-    let all = [IpNet::V4(Default::default()), IpNet::V6(Default::default())];
-    let peers = if options.peers.is_empty() { &all[..] } else { &options.peers };
-    let mut serving = Serving::start(cgroup, peers, device.as_ref())?;
+    let mut serving = Serving::start(cgroup, &options.peers, device.as_ref())?;
     let peers: Vec<String> = options.peers.iter().map(IpNet::to_string).collect();
-    let peers = if peers.is_empty() { "all".to_owned() } else { peers.join(", ") };
+    let peers = peers.join(", ");
     let path = serving.cgroup().path().display();
     // The reader may be gone; the serving goes on.
     let _ = writeln!(std::io::stdout(), "{path}: hints of {peers} go back with the data");

@@ -127,7 +127,8 @@ pub fn run(service: &Service<'_>) -> Result<Ending, ServiceError> {
         );
     }
     let is_hinted = service.options.mode == Mode::Hint;
-    let silent = is_hinted.then(BTreeSet::new);
+    // Without a table it is not known which servers send hints back.
+    let silent = (is_hinted && !service.options.is_stateless).then(BTreeSet::new);
     let mut work = Attached { steering, guarded, allowed, load, silent, refused: None };
     let ended = run_in_foreground(&signals, &mut server, &mut work);
     // However it ended.
@@ -189,8 +190,9 @@ impl Work for Attached {
             return Ok(false);
         }
         self.steering.follow_cpus(&self.allowed.intersection(&online_cpus()?))?;
-        match self.steering.review(self.guarded.as_mut()) {
-            // Somebody else has the device or a knob now: packets pass, and it may be had again later.
+        let followed = self.steering.follow_device();
+        match followed.and_then(|()| self.steering.review(self.guarded.as_mut())) {
+            // Another process has the device or a knob now: packets pass, and it may be had again later.
             Err(why @ (SteeringError::Attach(_) | SteeringError::FlowSteering(_))) => {
                 self.refused(&why.to_string());
             }
@@ -225,11 +227,12 @@ fn announce(steering: &Steering, device: &Device, options: &Options) {
             let times = times.copied().unwrap_or_default();
             let us = |time: Option<f64>| time.map_or("-".into(), |us| format!("{us:.1} us"));
             format!(
-                "no XDP until steering pays; a strip is fetched in {} from a core with a common \
-                 cache, in {} from others, and handed over in {}",
+                "no XDP until steering pays; between cores with a common cache a strip is fetched in {} \
+                 and handed over in {}, between others in {} and {}",
                 us(times.within_us),
+                us(times.hand_over_within_us),
                 us(times.across_us),
-                us(times.hand_over_us)
+                us(times.hand_over_across_us)
             )
         }
     };

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use libbpf_rs::{Link, MapHandle, Object};
 use libbpf_sys::BPF_TCX_EGRESS;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::attachment::link_to;
@@ -49,7 +50,7 @@ const CAPSULE: &str = "capsule";
 const CAPSULE_BYTE: &str = "capsule_byte";
 
 /// What a server did since it began.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Served {
     /// The cgroup of the sockets.
     pub cgroup: PathBuf,

@@ -5,6 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 
 use evenkeel_control::Peer;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::hold::HoldCounts;
@@ -13,7 +14,7 @@ use crate::options::{Mode, Policy};
 use crate::records::{COUNTERS, NO_CORE, PACKET_COUNTERS, RawCpu, RawFlow, RawKey};
 
 /// What a core did, by the names of [`Statistics::meaning`].
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Core {
     /// Whether packets may be sent to it.
     pub allowed: bool,
@@ -22,7 +23,7 @@ pub struct Core {
 }
 
 /// A process that consumes connections.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Consumer {
     /// Its number.
     pub pid: u32,
@@ -35,7 +36,7 @@ pub struct Consumer {
 }
 
 /// A connection.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Flow {
     /// The other end.
     pub remote: SocketAddr,
@@ -54,12 +55,15 @@ pub struct Flow {
     pub path: Option<u32>,
     /// In hint mode, whether its server sends hints back.
     pub echoes: Option<bool>,
+    /// Each packet goes to the core that its own hint names, without a table of connections.
+    #[serde(default)]
+    pub is_stateless: bool,
     /// Why this core.
     pub reason: String,
 }
 
 /// All figures since it was attached.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Statistics {
     /// The device.
     pub device: String,
@@ -153,6 +157,7 @@ impl Flow {
             core,
             path: (flow.path != NO_CORE).then_some(flow.path),
             echoes,
+            is_stateless: false,
             reason: auto.unwrap_or_else(|| reason(policy, core, flow)) + source,
         }
     }
@@ -216,14 +221,9 @@ mod tests {
             tid: tgid + 1,
             tgid,
             has_reader: 1,
-            generation: 0,
-            hint: 0,
-            echoed: 0,
             arrived: NO_CORE,
-            pad: [0; 5],
             received_bytes,
-            asker: 0,
-            asked_ms: 0,
+            ..bytemuck::Zeroable::zeroed()
         }
     }
 

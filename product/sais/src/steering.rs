@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytemuck::Zeroable;
 use evenkeel_journal::SupervisedSession;
@@ -23,8 +23,8 @@ use crate::object::{Aligned, ObjectError, bpf, entries, fill_peers, map, open};
 use crate::options::{Mode, Options, Policy, XdpMode};
 use crate::program::{STEER, THREADS, configure, steer_of, support};
 use crate::records::{
-    DROPPED, FLOWS, FOLLOWED, HINT_ABSENT, MAX_CPUS, MAX_FLOWS, PROCESSED, RULE_ALLOWED,
-    RULE_REFUSED, RawCpu, RawCpus, RawFlow, RawKey, RawLive, STEERED,
+    ACCEPTED_FLOWS, DROPPED, FLOWS, FOLLOWED, HINT_ABSENT, MAX_ACCEPTED, MAX_CPUS, MAX_FLOWS,
+    PROCESSED, RULE_ALLOWED, RULE_REFUSED, RawCpu, RawCpus, RawFlow, RawKey, RawLive, STEERED,
 };
 use crate::statistics::{Core, Flow, Statistics, consumers};
 use crate::steering_error::SteeringError;
@@ -45,6 +45,8 @@ const QUEUE_PACKETS: u32 = 4096;
 const LAST_LOOKS: u32 = 200;
 /// ... with this between two looks.
 const LAST_LOOK: Duration = Duration::from_millis(5);
+/// How often the devices above the device are looked at.
+const DEVICE_LOOK: Duration = Duration::from_secs(1);
 
 /// Packets of a device, steered. Dropping it ends that, and leaves nothing.
 pub struct Steering {
@@ -55,10 +57,12 @@ pub struct Steering {
     flow_steering: Option<FlowSteering>,
     hold: Option<Hold>,
     device: Device,
+    device_seen: Instant,
     xdp: XdpMode,
     _links: Vec<Link>,
     policy: Policy,
     mode: Mode,
+    is_stateless: bool,
     /// The program that is on the device, or would be.
     steer: &'static str,
     /// Packets without a hint that were seen by `silent_servers`.
@@ -69,6 +73,7 @@ pub struct Steering {
     live_map: MapHandle,
     changes: Changes,
     flows: MapHandle,
+    accepted_flows: MapHandle,
     threads: MapHandle,
     cpus: MapHandle,
     /// Last, so that it outlives what it loaded.
@@ -104,6 +109,7 @@ impl Steering {
             live_map: map::<RawLive>(&object, LIVE)?,
             changes: Changes::new(&object)?,
             flows: map::<RawFlow>(&object, FLOWS)?,
+            accepted_flows: map::<RawFlow>(&object, ACCEPTED_FLOWS)?,
             threads: map::<[u32; 2]>(&object, THREADS)?,
             cpus: map::<RawCpus>(&object, CPUS)?,
             steer: steer_of(options),
@@ -119,10 +125,12 @@ impl Steering {
             },
             hold: options.hold.map(|limit| Hold::new(&object, limit)).transpose()?,
             device: device.clone(),
+            device_seen: Instant::now(),
             xdp: options.xdp,
             _links: links,
             policy: options.policy,
             mode: options.mode,
+            is_stateless: options.is_stateless,
             absent: 0,
             cores: CpuSet::new(),
             live: RawLive { generation: 1, ..RawLive::zeroed() },
@@ -258,6 +266,32 @@ impl Steering {
         Ok(())
     }
 
+    /// Where the mode is chosen here: leaves native mode if a device above came that reads VLAN tags,
+    /// which native mode would lose.
+    ///
+    /// # Errors
+    /// The kernel refused; the program is off then.
+    pub fn follow_device(&mut self) -> Result<(), SteeringError> {
+        let is_native = |attachment: &Attachment| attachment.mode() == XdpMode::Native;
+        let is_chosen =
+            self.xdp == XdpMode::Auto && self.attachment.as_ref().is_some_and(is_native);
+        // The last change of the mode failed half-way.
+        let is_missing = self.auto.is_none() && self.attachment.is_none();
+        if !(is_chosen || is_missing) || self.device_seen.elapsed() < DEVICE_LOOK {
+            return Ok(());
+        }
+        self.device_seen = Instant::now();
+        if is_missing {
+            self.attachment = Some(put_on(&self.object, self.steer, &self.device, self.xdp)?);
+            return Ok(());
+        }
+        let Some(loss) = self.device.native_loss() else { return Ok(()) };
+        tracing::warn!("{}: native XDP ends, because {loss}", self.device.name);
+        self.take_off()?;
+        self.attachment = Some(put_on(&self.object, self.steer, &self.device, self.xdp)?);
+        Ok(())
+    }
+
     /// Whether the device still is there; when it is gone, nothing is steered any more.
     pub fn is_alive(&self) -> bool {
         match &self.attachment {
@@ -280,7 +314,7 @@ impl Steering {
     /// takes it off as it is of use; or has the kernel steer, under the journal of `guarded`.
     ///
     /// # Errors
-    /// The kernel refused; somebody else's program is on the device meanwhile.
+    /// The kernel refused; another process's program is on the device meanwhile.
     pub fn review(&mut self, guarded: Option<&mut SupervisedSession>) -> Result<(), SteeringError> {
         if let Some(auto) = self.auto.as_mut().filter(|auto| auto.looks_soon()) {
             auto.look(true);
@@ -373,8 +407,8 @@ impl Steering {
         Ok(statistics)
     }
 
-    /// In hint mode, the servers that sent data but no hint back on a connection, if there was any
-    /// packet without since the last call.
+    /// In hint mode with a table, the servers that sent data but no hint back on a connection, if there
+    /// was any packet without since the last call.
     ///
     /// # Errors
     /// The kernel refused.
@@ -402,17 +436,36 @@ impl Steering {
     /// # Errors
     /// The kernel refused.
     pub fn flows(&self) -> Result<Vec<Flow>, SteeringError> {
-        let flow = |(key, raw): &(RawKey, RawFlow)| {
+        let flow = |(key, raw): &(RawKey, RawFlow), mode: Mode| {
             let auto = self.auto.as_ref().map(|auto| match auto.reason(raw) {
                 Ok(reason) | Err(reason) => reason,
             });
-            Flow::new(self.mode, self.policy, auto, key, raw)
+            let is_stateless = self.is_stateless;
+            Flow { is_stateless, ..Flow::new(mode, self.policy, auto, key, raw) }
         };
-        Ok(self.raw_flows()?.iter().map(flow).collect())
+        // Without a table it is not known which servers send hints back. Clients send none.
+        let mode = if self.is_stateless { Mode::Flow } else { self.mode };
+        let made = self.made_flows()?;
+        let made = made.iter().map(|entry| flow(entry, mode));
+        let accepted = self.accepted_flows()?;
+        let accepted = accepted.iter().map(|entry| flow(entry, Mode::Flow));
+        Ok(made.chain(accepted).collect())
     }
 
+    /// All connections: those that were made from here, and those that were accepted.
     pub(crate) fn raw_flows(&self) -> Result<Vec<(RawKey, RawFlow)>, SteeringError> {
+        let mut flows = self.made_flows()?;
+        flows.append(&mut self.accepted_flows()?);
+        Ok(flows)
+    }
+
+    fn made_flows(&self) -> Result<Vec<(RawKey, RawFlow)>, SteeringError> {
         Ok(entries(&self.flows, MAX_FLOWS).map_err(bpf("reading the connections"))?)
+    }
+
+    fn accepted_flows(&self) -> Result<Vec<(RawKey, RawFlow)>, SteeringError> {
+        let read = entries(&self.accepted_flows, MAX_ACCEPTED);
+        Ok(read.map_err(bpf("reading the accepted connections"))?)
     }
 }
 
@@ -450,6 +503,53 @@ mod tests {
 
     use super::*;
 
+    /// In a network namespace of the calling thread, which ends with it.
+    fn on_loopback() -> Steering {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
+        assert!(up.success());
+        let device = Device::find("lo").unwrap();
+        let options = Options { device: "lo".into(), ..Options::default() };
+        Steering::attach(&device, &options, &CpuSet::first(1)).unwrap()
+    }
+
+    /// The tables hold the client's end and the accepted end of each connection apart, so that remote
+    /// hosts, which decide how many connections are accepted, evict none that were made from here.
+    #[test]
+    fn accepted_connections_have_a_table_of_their_own() {
+        if !nix::unistd::geteuid().is_root() {
+            evenkeel_skip::skip("accepted_connections_have_a_table_of_their_own", "it needs root");
+            return;
+        }
+        let steering = on_loopback();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut ends = Vec::new();
+        for _ in 0..10 {
+            let mut client = TcpStream::connect(address).unwrap();
+            let (mut server, _) = listener.accept().unwrap();
+            client.write_all(&[1]).unwrap();
+            server.read_exact(&mut [0]).unwrap();
+            server.write_all(&[7]).unwrap();
+            client.read_exact(&mut [0]).unwrap();
+            ends.push((client, server));
+        }
+        let port = address.port().to_be_bytes();
+        let made = steering.made_flows().unwrap();
+        assert!(made.len() == 10 && made.iter().all(|(key, _)| key.remote_port == port));
+        let accepted = steering.accepted_flows().unwrap();
+        assert!(accepted.len() == 10 && accepted.iter().all(|(key, _)| key.local_port == port));
+        assert_eq!(steering.flows().unwrap().len(), 20);
+        drop(ends);
+        // Both ends are forgotten when they are closed (or their last packets come from nowhere).
+        let left = || steering.raw_flows().unwrap().len();
+        let end = std::time::Instant::now() + Duration::from_secs(10);
+        while left() > 0 && std::time::Instant::now() < end {
+            std::thread::sleep(LAST_LOOK);
+        }
+        assert_eq!(left(), 0);
+    }
+
     /// More connections than are remembered: the oldest are forgotten, and nothing else happens.
     #[test]
     fn the_oldest_of_too_many_connections_are_forgotten() {
@@ -460,13 +560,7 @@ mod tests {
             );
             return;
         }
-        // This thread's own, which ends with it.
-        unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
-        assert!(up.success());
-        let device = Device::find("lo").unwrap();
-        let options = Options { device: "lo".into(), ..Options::default() };
-        let mut steering = Steering::attach(&device, &options, &CpuSet::first(1)).unwrap();
+        let mut steering = on_loopback();
         const MADE: u32 = 200_000;
         const REMEMBERED: usize = MAX_FLOWS as usize;
         let none = RawFlow { core: 0, path: crate::records::NO_CORE, ..RawFlow::zeroed() };

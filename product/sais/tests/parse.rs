@@ -208,7 +208,7 @@ fn other_options() -> impl Strategy<Value = Vec<u8>> {
             option[1] = bytes as u8;
             option
         }),
-        // Somebody else's experiment, and one whose number does not fit.
+        // Another experiment, and an option without room for its number.
         Just(vec![253, 4, 0xa1, 0xf6]),
         Just(vec![253, 2]),
     ];

@@ -38,7 +38,7 @@ unsafe extern "C" {
     fn sais_is_paper_header(header: *const u8) -> bool;
 }
 
-/// Memory whose end is the end of all that may be read: what lies behind it is a fault.
+/// Memory that ends where all that may be read ends: what lies behind it is a fault.
 pub struct Edge {
     base: *mut u8,
 }
