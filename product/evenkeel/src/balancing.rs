@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use evenkeel_capability::{LagParameters, PaperParameters, Policy, Selection};
+use evenkeel_capability::{LagParameters, PaperParameters, Policy, Preference, Selection};
 use evenkeel_host::{AccountingChoice, Options, Placement, calibrate};
 use evenkeel_machine::{CpuSet, Machine, SpeedSource};
 
-use crate::cli::{AccountingName, PlacementName, PolicyName, RunOptions, SelectionName};
+use crate::cli::{
+    AccountingName, PlacementName, PolicyName, PreferenceName, RunOptions, SelectionName,
+};
 
 /// How to balance, from flags and configuration.
 ///
@@ -19,13 +21,15 @@ pub fn balancing_options(options: &RunOptions, dry_run: bool) -> Result<Options>
             if options.selection.is_some() {
                 bail!("--selection needs --policy paper: lag selects tasks by their lag alone");
             }
-            Policy::Lag(
-                options.interval.map_or_else(LagParameters::default, |interval| {
-                    LagParameters::fixed(interval.ns)
-                }),
-            )
+            let parameters = options
+                .interval
+                .map_or_else(LagParameters::default, |interval| LagParameters::fixed(interval.ns));
+            Policy::Lag(LagParameters { prefer: preference(options), ..parameters })
         }
         PolicyName::Paper => {
+            if preference(options) == Preference::Efficient {
+                bail!("--prefer efficient needs --policy lag: the paper's policy knows no energy");
+            }
             let default = PaperParameters::default();
             Policy::Paper(PaperParameters {
                 interval_ns: options.interval.map_or(default.interval_ns, |interval| interval.ns),
@@ -33,6 +37,7 @@ pub fn balancing_options(options: &RunOptions, dry_run: bool) -> Result<Options>
                     Some(SelectionName::Cache) => Selection::Cache,
                     _ => Selection::Fifo,
                 },
+                placed_at_start: true,
             })
         }
     };
@@ -53,6 +58,26 @@ pub fn balancing_options(options: &RunOptions, dry_run: bool) -> Result<Options>
         runtimes: options.runtimes.clone().unwrap_or_default(),
         cpus: options.cpus.as_deref().map(cpu_list).transpose()?,
     })
+}
+
+fn preference(options: &RunOptions) -> Preference {
+    match options.prefer {
+        Some(PreferenceName::Efficient) => Preference::Efficient,
+        Some(PreferenceName::Capable) | None => Preference::Capable,
+    }
+}
+
+/// Warns where less energy is preferred, and nothing tells which CPUs need less.
+pub fn warn_of_unknown_energy(options: &RunOptions) {
+    if preference(options) == Preference::Efficient
+        && Machine::from_sysfs(Path::new("/")).is_ok_and(|machine| machine.energy_ranks().is_none())
+    {
+        tracing::warn!(
+            "--prefer efficient has no effect: the kernel shows neither an energy model \
+             (/sys/kernel/debug/energy_model, to root) nor kinds of cores (/sys/devices/cpu_atom) that \
+             tell the CPUs apart"
+        );
+    }
 }
 
 fn cpu_list(list: &str) -> Result<CpuSet> {

@@ -1,8 +1,9 @@
 //! The command line: all commands, options and help texts. Man pages and shell completions are
 //! generated from this definition. The commands of the keel are in `keel`, those for packets in `sais`,
-//! for interrupts in `irq`, `compare` and `top` in files of their names, and arguments of several
-//! commands in `shared`.
+//! for interrupts in `irq`, `cluster`, `compare` and `top` in files of their names, and arguments of
+//! several commands in `shared`.
 
+mod cluster;
 mod compare;
 mod completion;
 mod help;
@@ -16,17 +17,24 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use evenkeel_host::daemon::MetricsAddress;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use cluster::{ClusterArgs, ClusterOptions, ClusterPart, ClusterReportArgs, JobId};
 pub use compare::CompareArgs;
 pub use help::{Example, examples};
-pub use irq::{IrqArgs, IrqOnceArgs, IrqPart, IrqPlanArgs, IrqRunArgs, IrqStatusArgs};
+pub use irq::{
+    IrqArgs, IrqMode, IrqOnceArgs, IrqOptions, IrqPart, IrqPlanArgs, IrqRunArgs, IrqStatusArgs,
+    RoundTime,
+};
 pub use keel::{IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions};
 pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
-pub use shared::{CommandName, FaultArgs, Interval, JsonArgs, LoopbackAddress};
+pub use shared::{CommandName, FaultArgs, Interval, JsonArgs};
 pub use top::TopArgs;
 
 use shared::process_number;
+use top::reading_time;
 
 /// Parallel programs at the pace of the average CPU, not of the worst.
 #[derive(Debug, Parser)]
@@ -72,14 +80,22 @@ pub enum Command {
     Join(JoinArgs),
     /// End the balancing of a program by the daemon.
     Leave(LeaveArgs),
+    /// Let a container join the daemon, as a hook of its OCI runtime.
+    ///
+    /// Reads the container's state from standard input. The container's annotation evenkeel.io/mode says
+    /// what is done: run, watch (moves are only counted) or off. Never fails a container: the exit code
+    /// is 0, and one line on standard error says what went wrong.
+    OciHook(OciHookArgs),
     /// Check what works on this machine, and how unequal its CPUs are now.
     Doctor(DoctorArgs),
     /// Show the programs that are balanced.
-    Status(JsonArgs),
+    Status(StatusArgs),
     /// Explain the last decisions.
     Explain(ExplainArgs),
     /// Watch CPUs, programs, decisions and interrupts; change nothing.
     Top(TopArgs),
+    /// Show what a job of Slurm gained, node by node.
+    Cluster(ClusterArgs),
     /// Undo what a killed evenkeel left.
     Undo(UndoArgs),
     /// Check the configuration files, and show which values come from them.
@@ -96,7 +112,7 @@ pub enum Command {
     Sais(SaisArgs),
     /// Show where interrupts run and what they cost, and level them.
     Irq(IrqArgs),
-    /// Write man pages or shell completions into a directory (used by `make install`).
+    /// Write man pages, shell completions or JSON schemas into a directory (used by `make install`).
     #[command(hide = true)]
     Generate(GenerateArgs),
     /// Undo a journal when its balancer is killed (`run` and `daemon` start this).
@@ -159,15 +175,20 @@ pub struct RunArgs {
     /// Print no summary at the end.
     #[arg(short, long)]
     pub quiet: bool,
-    /// Write the summary as JSON to this file, - for standard output.
+    /// Write the summary as JSON to this file, - for standard output; of several ranks each has its own
+    /// file, with %r in the name for the rank's number.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write where each thread ran, what took each CPU's time, the decisions and the gain to this file
+    /// (%r as for --json), as a trace for ui.perfetto.dev.
+    #[arg(long, value_name = "FILE")]
+    pub perfetto: Option<PathBuf>,
     /// Print every decision with its reasons to standard error.
     #[arg(long)]
     pub explain: bool,
     /// Let the daemon balance the command, by the daemon's options; without a daemon, or if it refuses,
     /// balance it here. What the daemon does is in status and explain.
-    #[arg(long, conflicts_with_all = ["dry_run", "json", "explain"])]
+    #[arg(long, conflicts_with_all = ["dry_run", "json", "perfetto", "explain"])]
     pub join: bool,
     /// Divide the iterations of OpenMP loops (clang, flang) by capability, instead of moving threads
     /// [default: off].
@@ -210,7 +231,7 @@ pub struct DaemonArgs {
 }
 
 /// Options of `daemon` alone; in a configuration file by the same names in table `[daemon]`.
-#[derive(Debug, Clone, Default, Args, Deserialize)]
+#[derive(Debug, Clone, Default, Args, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct DaemonOptions {
     /// Let programs with this command name join by themselves; may be given several times.
@@ -219,9 +240,10 @@ pub struct DaemonOptions {
     /// Let all processes of this cgroup join by themselves; may be given several times.
     #[arg(long = "cgroup", value_name = "PATH")]
     pub cgroups: Vec<String>,
-    /// Serve OpenMetrics at this loopback address, for example 127.0.0.1:9469 [default: off].
+    /// Serve OpenMetrics at this loopback address, for example 127.0.0.1:9469, or for other machines at
+    /// public:ADDRESS [default: off].
     #[arg(long, value_name = "ADDRESS")]
-    pub metrics: Option<LoopbackAddress>,
+    pub metrics: Option<MetricsAddress>,
 }
 
 /// `evenkeel join`.
@@ -247,8 +269,12 @@ pub struct LeaveArgs {
     pub pid: u32,
 }
 
+/// `evenkeel oci-hook`: all that it needs is in the state of the container.
+#[derive(Debug, Args)]
+pub struct OciHookArgs {}
+
 /// Options of `run` that a configuration file may set too, by the same names, in table `[run]`.
-#[derive(Debug, Clone, Default, Args, Deserialize)]
+#[derive(Debug, Clone, Default, Args, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct RunOptions {
     /// Choose the policy that decides the moves [default: lag].
@@ -263,6 +289,9 @@ pub struct RunOptions {
     /// Set the balance interval, 1ms to 60s [default: lag adapts from 50ms to 1s, paper uses 1s].
     #[arg(long, value_name = "TIME")]
     pub interval: Option<Interval>,
+    /// Choose which CPUs a program with fewer busy threads than CPUs gets [default: capable].
+    #[arg(long, value_enum)]
+    pub prefer: Option<PreferenceName>,
     /// Choose how a task is moved [default: soft].
     #[arg(long, value_enum)]
     pub placement: Option<PlacementName>,
@@ -296,6 +325,7 @@ impl RunOptions {
             ("--policy", self.policy.as_ref().and_then(name)),
             ("--selection", self.selection.as_ref().and_then(name)),
             ("--interval", self.interval.map(|interval| format!("{}us", interval.ns / 1000))),
+            ("--prefer", self.prefer.as_ref().and_then(name)),
             ("--placement", self.placement.as_ref().and_then(name)),
             ("--accounting", self.accounting.as_ref().and_then(name)),
             ("--runtimes", self.runtimes.as_ref().map(|names| names.join(","))),
@@ -315,7 +345,7 @@ impl RunOptions {
 }
 
 /// `--policy`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyName {
     /// The thread that is furthest behind gets the fastest CPU.
@@ -325,7 +355,7 @@ pub enum PolicyName {
 }
 
 /// `--selection`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SelectionName {
     /// The first task in the runqueue.
@@ -334,8 +364,19 @@ pub enum SelectionName {
     Cache,
 }
 
+/// `--prefer`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PreferenceName {
+    /// Those that have the most to give.
+    Capable,
+    /// Those that need the least energy for their work, by the kernel's energy model or the kinds of
+    /// cores; the program runs at their pace.
+    Efficient,
+}
+
 /// `--placement`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlacementName {
     /// Move the task, and give its own mask back at once.
@@ -345,7 +386,7 @@ pub enum PlacementName {
 }
 
 /// `--accounting`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccountingName {
     /// cbinfo where possible, else procfs; `run` begins once something tells that CPUs are unequal.
@@ -368,6 +409,21 @@ pub struct DoctorArgs {
     /// Also measure the speed of each CPU (20 ms each).
     #[arg(long)]
     pub calibrate: bool,
+}
+
+/// `evenkeel status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Show it again after each TIME, 100ms to 60s, until Ctrl-C; without TIME, each 2s.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s",
+          value_parser = reading_time, conflicts_with = "json")]
+    pub watch: Option<Interval>,
+    /// Only ask the daemon whether it answers, for at most 4s; the exit code is 0 only if it does.
+    #[arg(long, conflicts_with_all = ["json", "watch"])]
+    pub daemon: bool,
 }
 
 /// `evenkeel explain`.
@@ -426,6 +482,8 @@ pub enum Generated {
     Man,
     /// Completions for bash, zsh and fish.
     Completions,
+    /// A JSON schema for each command that prints JSON.
+    Schemas,
 }
 
 /// `evenkeel supervise`.
@@ -450,6 +508,8 @@ mod tests {
             "cache",
             "--interval",
             "20ms",
+            "--prefer",
+            "capable",
             "--placement",
             "hard",
             "--accounting",
@@ -468,7 +528,7 @@ mod tests {
         };
         let first = options(words.iter().map(OsString::from).collect());
         let flags = first.flags();
-        assert_eq!(flags.len(), 15, "{flags:?}");
+        assert_eq!(flags.len(), 17, "{flags:?}");
         let head = ["evenkeel", "run"].map(OsString::from).to_vec();
         let tail = ["--", "true"].map(OsString::from).to_vec();
         let again = options([head, flags, tail].concat());

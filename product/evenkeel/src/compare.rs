@@ -28,7 +28,7 @@ use evenkeel_trial::{Case, Plan, interrupt, run};
 use crate::cli::CompareArgs;
 use crate::report_file::{ReportFile, is_standard_output};
 use contestant::Contestant;
-use result::Comparison;
+pub use result::Comparison;
 use turns::{TIME, Turns};
 
 /// Compares, and prints the table. Returns 0, or 128 + n where signal n ended it early: then the table

@@ -5,6 +5,7 @@
 //! with this process's rights. So it must belong to this user or to root, and no other user may write to
 //! it. A file that is named by `--config` is the caller's choice, and is read as it is.
 
+pub mod page;
 pub mod report;
 
 use std::fs::{File, Metadata, OpenOptions};
@@ -15,24 +16,32 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use evenkeel_journal::path_from_environment;
 use evenkeel_keel::{IasSettings, Zone};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::cli::{DaemonOptions, RunOptions, SchedOptions, ZoneOptions};
+use crate::cli::{
+    ClusterOptions, DaemonOptions, IrqOptions, RunOptions, SchedOptions, ZoneOptions,
+};
 
 /// A whole configuration file.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Config {
     /// Table `[run]`.
     pub run: RunOptions,
     /// Table `[daemon]`.
     pub daemon: DaemonOptions,
+    /// Table `[irq]`.
+    pub irq: IrqOptions,
     /// Table `[sched]`.
     pub sched: SchedOptions,
     /// Table `[zone]`.
+    #[schemars(with = "std::collections::BTreeMap<String, u32>")]
     pub zone: ZoneOptions,
     /// Table `[ias]`.
     pub ias: IasSettings,
+    /// Table `[cluster]`.
+    pub cluster: ClusterOptions,
 }
 
 /// Reads the file of `--config`, or else the system's and the user's file, which need not exist.
@@ -140,6 +149,13 @@ fn check_is_trusted(file: &Metadata, own_uid: u32) -> Result<()> {
 pub fn parse(text: &str) -> Result<Config> {
     let mut config: Config = toml::from_str(text)?;
     config.zone = by_main_names(config.zone)?;
+    if let Some(folder) = config.cluster.records.as_deref().filter(|path| !path.is_absolute()) {
+        bail!(
+            "table [cluster]: records = \"{}\" depends on where a program is started: give a path that \
+             begins with /",
+            folder.display()
+        );
+    }
     Ok(config)
 }
 
@@ -170,10 +186,19 @@ impl Config {
         Self {
             run: self.run.or(other.run),
             daemon: self.daemon.or(other.daemon),
+            irq: self.irq.or(other.irq),
             sched: self.sched.or(other.sched),
             zone: other.zone,
             ias: self.ias.or(other.ias),
+            cluster: self.cluster.or(other.cluster),
         }
+    }
+}
+
+impl ClusterOptions {
+    /// The values that are set here and, for the rest, those of `other`.
+    pub fn or(self, other: Self) -> Self {
+        Self { records: self.records.or(other.records) }
     }
 }
 
@@ -184,6 +209,7 @@ impl RunOptions {
             policy: self.policy.or(other.policy),
             selection: self.selection.or(other.selection),
             interval: self.interval.or(other.interval),
+            prefer: self.prefer.or(other.prefer),
             placement: self.placement.or(other.placement),
             accounting: self.accounting.or(other.accounting),
             runtimes: self.runtimes.or(other.runtimes),
@@ -200,6 +226,17 @@ impl DaemonOptions {
         self.names.append(&mut other.names);
         self.cgroups.append(&mut other.cgroups);
         Self { metrics: self.metrics.or(other.metrics), ..self }
+    }
+}
+
+impl IrqOptions {
+    /// The values that are set here and, for the rest, those of `other`.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            mode: self.mode.or(other.mode),
+            interval: self.interval.or(other.interval),
+            take_over: self.take_over.or(other.take_over),
+        }
     }
 }
 
@@ -222,6 +259,7 @@ impl SchedOptions {
             ias_kick: self.ias_kick.or(other.ias_kick),
             ias_auto: self.ias_auto || other.ias_auto,
             zone: self.zone.or(other.zone),
+            compact: self.compact || other.compact,
             shield: self.shield.or(other.shield),
             max_idle_wait: if waits { self.max_idle_wait } else { other.max_idle_wait },
             strict: if waits { self.strict } else { other.strict },
@@ -232,7 +270,7 @@ impl SchedOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{CommandName, Interval, PolicyName};
+    use crate::cli::{CommandName, Interval, IrqMode, PolicyName, RoundTime};
 
     #[test]
     fn options_have_the_names_of_the_flags() {
@@ -244,7 +282,7 @@ mod tests {
         let text = "[daemon]\nnames = [\"lmp\"]\nmetrics = \"127.0.0.1:9469\"\n";
         let config: Config = toml::from_str(text).unwrap();
         assert_eq!(config.daemon.names, [CommandName("lmp".to_owned())]);
-        assert_eq!(config.daemon.metrics.map(|address| address.0.port()), Some(9469));
+        assert_eq!(config.daemon.metrics.map(|metrics| metrics.address().port()), Some(9469));
     }
 
     #[test]
@@ -325,6 +363,9 @@ mod tests {
             ("[daemon]\nmetrics = \"0.0.0.0:80\"", "not a loopback address"),
             ("[daemon]\nmetrics = \"127.0.0.1:0\"", "choose a port"),
             ("[daemon]\nmetrics = \"here\"", "127.0.0.1:9469"),
+            ("[irq]\nmode = \"hot\"", "hot"),
+            ("[irq]\ninterval = \"10ms\"", "give 1s to 60s"),
+            ("[irq]\ntake-over = 1", "take-over"),
             ("[sched]\ngate = \"ajar\"", "ajar"),
             ("[sched]\nslice-us = 1", "slice \"1\""),
             ("[sched]\nshield = \"3-2\"", "runs backwards"),
@@ -335,6 +376,31 @@ mod tests {
             let error = toml::from_str::<Config>(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn records_are_kept_at_the_same_place_wherever_a_program_starts() {
+        let records = |text: &str| parse(text).map(|config| config.cluster.records);
+        let path = records("[cluster]\nrecords = \"/shared/evenkeel\"\n").unwrap();
+        assert_eq!(path.as_deref(), Some(Path::new("/shared/evenkeel")));
+        let why = records("[cluster]\nrecords = \"jobs\"\n").unwrap_err().to_string();
+        assert!(why.contains("records = \"jobs\"") && why.contains("begins with /"), "{why}");
+    }
+
+    #[test]
+    fn interrupts_are_moved_by_what_the_table_says() {
+        let config = |text: &str| toml::from_str::<Config>(text).unwrap().irq;
+        let system = config("[irq]\nmode = \"source-aware\"\ninterval = \"2s\"\n");
+        assert_eq!(system.mode, Some(IrqMode::SourceAware));
+        assert_eq!(system.interval, Some(RoundTime(Interval { ns: 2_000_000_000 })));
+        assert_eq!(system.aim().map(|aim| aim.to_string()), Some("source-aware".to_owned()));
+        let off = config("[irq]\nmode = \"off\"\n").or(system.clone());
+        assert_eq!((off.aim(), off.interval), (None, system.interval));
+        assert_eq!(config("").aim(), None);
+        let take_over = config("[irq]\ntake-over = true\nmode = \"level\"\n").or(system);
+        assert!(take_over.takes_over() && take_over.mode == Some(IrqMode::Level));
+        // The nearer file can switch it off.
+        assert!(!config("[irq]\ntake-over = false\n").or(take_over).takes_over());
     }
 
     #[test]

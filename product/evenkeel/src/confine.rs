@@ -1,10 +1,11 @@
 //! Confinement of the services: the kernel refuses what they never do, so that a fault in them reaches
 //! less of the machine. `evenkeel run` is not confined, because its program would inherit that.
 //!
-//! - seccomp (`daemon`, `sched`, `sais attach` and `serve`, `irq run`, the supervisor): no tracing of
-//!   processes, mounts, modules, kexec, clocks, other users, namespaces or kernel interfaces that none
-//!   of them uses; no sockets but those that they need; and no new program where none is started.
-//! - Landlock (`sais`, `irq run` and the supervisor): no change of a file outside the folder of sockets
+//! - seccomp (`daemon`, `sched`, `sais attach` and `serve`, `irq run` and `once`, the supervisor): no
+//!   tracing of processes, mounts, modules, kexec, clocks, other users, namespaces or kernel interfaces
+//!   that none of them uses; no sockets but those that they need; and no new program where none is
+//!   started.
+//! - Landlock (`sais`, `irq` and the supervisor): no change of a file outside the folder of sockets
 //!   and journals and, where knobs are turned or lines moved, outside /proc and /sys; no program but
 //!   this one.
 //!
@@ -171,16 +172,32 @@ fn of(command: &Command, runtime: impl FnOnce() -> Option<PathBuf>) -> Option<Bo
 }
 
 /// Confines this process to what the command does. Called before any other thread runs. What the kernel
-/// cannot do is left out: the command works without.
-pub fn confine_for(command: &Command) {
+/// cannot do is left out: the command works without. From `trace_folder` files may be removed until
+/// [`remove_only_from`] is called: a trace that does not begin leaves no file.
+pub fn confine_for(command: &Command, trace_folder: Option<&Path>) {
     let runtime = || evenkeel_journal::runtime_dir().ok();
     if let Some(bounds) = of(command, runtime) {
-        confine(&bounds);
+        confine(&bounds, trace_folder);
     }
 }
 
-fn confine(bounds: &Bounds) {
-    match bounds.writable.as_deref().map(|writable| close_files(writable, bounds.programs)) {
+/// Lets files be removed from this folder only, that of sockets and journals.
+pub fn remove_only_from(folder: &Path) {
+    if let Err(why) = close_removal(folder) {
+        tracing::debug!("removing files is not closed by Landlock: {why}");
+    }
+}
+
+fn close_removal(folder: &Path) -> Result<(), landlock::RulesetError> {
+    let remove = AccessFs::RemoveFile;
+    let rules = Ruleset::default().handle_access(remove)?.create()?;
+    rules.add_rules(path_beneath_rules([folder], remove))?.restrict_self()?;
+    Ok(())
+}
+
+fn confine(bounds: &Bounds, trace_folder: Option<&Path>) {
+    let close = |writable: &[PathBuf]| close_files(writable, bounds.programs, trace_folder);
+    match bounds.writable.as_deref().map(close) {
         None | Some(Ok(true)) => {}
         Some(Ok(false)) => tracing::debug!("this kernel has no Landlock: files are not closed"),
         Some(Err(why)) => tracing::debug!("files are not closed by Landlock: {why}"),
@@ -191,7 +208,11 @@ fn confine(bounds: &Bounds) {
 }
 
 /// Returns whether the kernel has Landlock.
-fn close_files(writable: &[PathBuf], programs: Programs) -> Result<bool, landlock::RulesetError> {
+fn close_files(
+    writable: &[PathBuf],
+    programs: Programs,
+    trace_folder: Option<&Path>,
+) -> Result<bool, landlock::RulesetError> {
     let write = AccessFs::from_write(ABI::V3);
     let executable = match programs {
         Programs::None => Vec::new(),
@@ -201,6 +222,7 @@ fn close_files(writable: &[PathBuf], programs: Programs) -> Result<bool, landloc
         .handle_access(write | AccessFs::Execute)?
         .create()?
         .add_rules(path_beneath_rules(writable, write))?
+        .add_rules(path_beneath_rules(trace_folder, AccessFs::RemoveFile))?
         .add_rules(path_beneath_rules(&executable, AccessFs::Execute))?;
     if let Ok(nowhere) = PathFd::new(NOWHERE) {
         rules = rules.add_rule(PathBeneath::new(nowhere, AccessFs::WriteFile))?;
@@ -255,7 +277,7 @@ mod tests {
     fn confined<T: Send>(bounds: &Bounds, run: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                confine(bounds);
+                confine(bounds, None);
                 run()
             });
             thread.join().unwrap()
@@ -387,6 +409,33 @@ mod tests {
         confined(&bounds(&words, own).unwrap(), || {
             let knob = std::fs::OpenOptions::new().write(true).open("/proc/self/oom_score_adj");
             assert!(knob.is_ok(), "{knob:?}");
+        });
+    }
+
+    #[test]
+    fn a_trace_that_does_not_begin_can_be_removed() {
+        if !has_landlock() {
+            return;
+        }
+        let [own, other] = [(), ()].map(|()| tempfile::tempdir().unwrap());
+        let (own, other) = (own.path(), other.path());
+        let [journal, trace, begun] = [own.join("1"), other.join("trace"), other.join("begun")];
+        for file in [&journal, &trace, &begun] {
+            std::fs::write(file, "").unwrap();
+        }
+        let bounds = bounds(&["irq", "run"], own).unwrap();
+        let refused = |result: std::io::Result<()>| {
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::PermissionDenied);
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                confine(&bounds, Some(other));
+                refused(std::fs::write(&begun, "after"));
+                std::fs::remove_file(&trace).unwrap();
+                remove_only_from(own);
+                refused(std::fs::remove_file(&begun));
+                std::fs::remove_file(&journal).unwrap();
+            });
         });
     }
 

@@ -1,6 +1,8 @@
 //! `evenkeel daemon`, `join` and `leave`.
 
+use std::cell::RefCell;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use evenkeel_control::Request;
@@ -8,9 +10,10 @@ use evenkeel_host::daemon::{Daemon, Settings, serve, socket_path};
 use evenkeel_journal::{failpoint, runtime_dir};
 use serde_json::Value;
 
-use crate::balancing::{balancing_options, machine, speed_source};
+use crate::balancing::{balancing_options, machine, speed_source, warn_of_unknown_energy};
 use crate::cli::{DaemonArgs, DaemonOptions, JoinArgs, LeaveArgs};
 use crate::daemon_client::ask_daemon;
+use crate::irq::companion::Companion;
 use crate::job::remove_dead_sockets;
 use crate::{config, supervisor};
 
@@ -32,6 +35,15 @@ pub fn main(args: &DaemonArgs, file: Option<&Path>) -> Result<i32> {
         };
         Ok((options, daemon))
     };
+    let companion = RefCell::new(Companion::new(Instant::now()));
+    // The balancer of a job has nothing to do with them, and a dry run changes nothing.
+    let follow_interrupts = || -> Result<()> {
+        if args.job.is_none() && !args.dry_run {
+            companion.borrow_mut().follow(&config::load(file)?.irq, Instant::now());
+        }
+        Ok(())
+    };
+    let look_after_interrupts = || companion.borrow_mut().look(&args.faults, Instant::now());
     let settings = || -> Result<Settings> {
         let (options, daemon) = read()?;
         let options = balancing_options(&options, args.dry_run)?;
@@ -41,17 +53,26 @@ pub fn main(args: &DaemonArgs, file: Option<&Path>) -> Result<i32> {
     let (options, daemon) = read()?;
     let machine = machine(speed_source(options.speed.as_deref())?)
         .context("cannot balance without the CPUs in /sys/devices/system/cpu: mount sysfs")?;
+    warn_of_unknown_energy(&options);
     let dir = runtime_dir()?;
     remove_dead_sockets(&dir);
+    let settings_at_start = settings()?;
+    follow_interrupts()?;
+    let reload = || -> Result<Settings> {
+        let settings = settings()?;
+        follow_interrupts()?;
+        Ok(settings)
+    };
     serve(
         Daemon {
             socket: args.job.clone().unwrap_or_else(|| socket_path(&dir)),
             dir,
-            settings: settings()?,
-            reload: &|| settings().map_err(|why| format!("{why:#}")),
+            settings: settings_at_start,
+            reload: &|| reload().map_err(|why| format!("{why:#}")),
+            beside: &look_after_interrupts,
             override_user: options.override_user,
             supervisor: supervisor::command(&args.faults),
-            metrics: daemon.metrics.map(|address| address.0),
+            metrics: daemon.metrics,
         },
         machine,
     )?;

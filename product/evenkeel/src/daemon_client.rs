@@ -35,7 +35,19 @@ pub fn sockets() -> Vec<PathBuf> {
 /// # Errors
 /// No daemon runs, or it refuses.
 pub fn ask_daemon(request: &Request) -> Result<Value> {
-    match ask(&socket(), request) {
+    or_how_to_start(ask(&socket(), request))
+}
+
+/// Does the same, but no step waits for longer than `patience`.
+///
+/// # Errors
+/// No daemon runs, it does not answer in time, or it refuses.
+pub fn ask_daemon_within(request: &Request, patience: Duration) -> Result<Value> {
+    or_how_to_start(ask_within(&socket(), request, patience))
+}
+
+fn or_how_to_start(answer: Result<Value, AskError>) -> Result<Value> {
+    match answer {
         Err(AskError::NoService { .. }) => {
             let how = "no daemon runs; start one: evenkeel daemon, or systemctl start evenkeel";
             Err(NotRunning(how.to_owned()).into())

@@ -1,9 +1,10 @@
-//! Man pages, and what shells offer on Tab, from the definition of the command line.
+//! Man pages, and what shells offer on Tab, from the definition of the command line; and the schemas of
+//! what is printed as JSON.
 
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Command;
 use clap_complete::CompleteEnv;
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
@@ -11,17 +12,20 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::cli::{GenerateArgs, Generated, OTHER_NAMES, examples};
+use crate::config::page;
 use crate::exit::CODES;
+use crate::schemas;
 
 /// The files that a user may meet, each with what it holds.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     (
         "/etc/evenkeel/config.toml",
-        "Options of the system by the same names, in tables named for the command.",
+        "Options of the system, in tables named for the command; evenkeel.toml(5).",
     ),
     ("$XDG_CONFIG_HOME/evenkeel/config.toml", "The user's, which win over those of the system."),
     ("/run/evenkeel", "Root's journals, status files and control sockets."),
-    ("$XDG_RUNTIME_DIR/evenkeel", "Those of a user."),
+    ("$XDG_RUNTIME_DIR/evenkeel", "Those of a user; without that directory, /tmp/evenkeel-UID."),
+    ("jobs in these", "What was measured of jobs of Slurm on this node; evenkeel-cluster(1)."),
 ];
 
 /// The environment variable by which a shell asks the executable what to offer on Tab.
@@ -36,7 +40,8 @@ pub fn complete(command: fn() -> Command) {
     CompleteEnv::with_factory(command).var(COMPLETE).complete();
 }
 
-/// Writes the man pages or the completions of a command line into a directory, which is created.
+/// Writes the man pages, the completions or the schemas of a command line into a directory, which is
+/// created.
 ///
 /// # Errors
 /// A file cannot be written.
@@ -45,6 +50,8 @@ pub fn main(command: Command, args: &GenerateArgs) -> Result<i32> {
     fs::create_dir_all(directory).with_context(|| format!("{}", directory.display()))?;
     match args.what {
         Generated::Man => write_pages(command, directory)?,
+        Generated::Schemas if command.get_name() == "evenkeel" => schemas::write(directory)?,
+        Generated::Schemas => bail!("{}: only evenkeel has schemas", command.get_name()),
         Generated::Completions => {
             for (file, shell) in COMPLETIONS {
                 let name = command.get_name();
@@ -68,6 +75,7 @@ fn write_pages(command: Command, directory: &Path) -> Result<()> {
             let target = format!(".so man1/evenkeel-{}.1\n", words.join("-"));
             write(directory, &format!("{name}.1"), target.as_bytes())?;
         }
+        write(directory, &format!("{}.5", page::NAME), &page::page())?;
     }
     Ok(())
 }

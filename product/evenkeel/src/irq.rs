@@ -3,47 +3,52 @@
 
 pub mod beside;
 mod common;
+pub mod companion;
 mod gate;
 mod once;
 mod run;
 mod signals;
+mod trace;
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use evenkeel_irq::{
-    Accounting, Originals, Plan, Snapshot, Source, SourceId, irqbalance_runs, plan, watch,
+    Accounting, Aim, Originals, Plan, Snapshot, Source, SourceId, irqbalance_runs, plan_for, watch,
 };
 use evenkeel_journal::{Standing, runtime_dir};
 use evenkeel_machine::CpuSet;
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use self::common::{source_of_figures, time};
+use self::common::{source_of_figures, time, why_none};
 use crate::cli::{IrqArgs, IrqPart, IrqPlanArgs, IrqStatusArgs};
 use crate::exit::UNSUCCESSFUL;
+use crate::trace_file::TraceFile;
 
 /// Width of the bar of a CPU, in characters.
 const BAR: usize = 20;
 /// Sources that are named beside a bar.
 const NAMED: usize = 3;
 
-/// Shows, plans or moves. Returns the exit code.
+/// Shows, plans or moves. Returns the exit code. `trace` is the file of `run --perfetto`.
 ///
 /// # Errors
 /// The CPUs are not known, the counters cannot be read, or there is no journal.
-pub fn main(args: &IrqArgs) -> Result<i32> {
+pub fn main(args: &IrqArgs, trace: Option<TraceFile>) -> Result<i32> {
     match &args.part {
         IrqPart::Status(args) => status(args),
         IrqPart::Plan(args) => show_plan(args),
-        IrqPart::Run(args) => run::main(args),
+        IrqPart::Run(args) => run::main(args, trace),
         IrqPart::Once(args) => once::main(args),
     }
 }
 
 fn status(args: &IrqStatusArgs) -> Result<i32> {
     let standing = standing();
-    let snapshot = watch(time(args.watch), &CpuSet::new(), &Originals::of(&standing))?;
+    let originals = Originals::of(&standing);
+    let snapshot = watch(time(args.watch), Aim::Level, &CpuSet::new(), &originals)?;
     if args.json {
         let status = Status { snapshot, standing: standing_words(&standing) };
         println!("{}", serde_json::to_string_pretty(&status)?);
@@ -57,8 +62,8 @@ fn status(args: &IrqStatusArgs) -> Result<i32> {
 }
 
 /// What `status --json` prints.
-#[derive(Debug, Serialize)]
-struct Status {
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Status {
     #[serde(flatten)]
     snapshot: Snapshot,
     /// What `irq once` left moved.
@@ -98,15 +103,16 @@ fn show_plan(args: &IrqPlanArgs) -> Result<i32> {
             return Ok(UNSUCCESSFUL);
         }
     };
-    let snapshot = watch(time(args.watch), &protected, &Originals::of(&standing()))?;
-    let plan = plan(&snapshot);
+    let originals = Originals::of(&standing());
+    let snapshot = watch(time(args.watch), args.mode, &protected, &originals)?;
+    let plan = plan_for(&snapshot, args.mode);
     if args.json {
         println!("{}", serde_json::to_string_pretty(&plan)?);
         return Ok(0);
     }
     println!("{}", source_of_figures(&snapshot));
     picture(&snapshot).iter().for_each(|line| println!("{line}"));
-    words(&plan).iter().for_each(|line| println!("{line}"));
+    words(&plan, args.mode).iter().for_each(|line| println!("{line}"));
     if irqbalance_runs() {
         println!(
             "irqbalance runs, and would move lines back: stop it, or let `irq run --take-over` have it \
@@ -116,10 +122,10 @@ fn show_plan(args: &IrqPlanArgs) -> Result<i32> {
     Ok(0)
 }
 
-fn words(plan: &Plan) -> Vec<String> {
+fn words(plan: &Plan, aim: Aim) -> Vec<String> {
     let mut lines: Vec<String> = plan.moves.iter().map(|step| format!("move {step}")).collect();
     if lines.is_empty() {
-        lines.push("Nothing to move: no move makes the largest share clearly smaller.".to_owned());
+        lines.push(format!("Nothing to move: {}.", why_none(aim)));
     }
     let stays = plan.stays.iter();
     lines.extend(stays.map(|(source, name, held)| format!("stays {name} ({source}): {held}")));

@@ -1,6 +1,9 @@
 //! Which launcher started this process as one rank of several, by the variables that it set: `srun`, or
 //! one of MPI. All ranks of a job on a machine find the same name for the job here, and those of other
-//! jobs, steps and nodes find another one.
+//! jobs, steps and nodes find another one. And where in a job of Slurm a process is.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Variables that launchers set for each rank of MPI, and the option that leaves ranks unbound: MPICH's
 /// hydra (and others with PMI), launchers with PMIx, Open MPI.
@@ -18,6 +21,77 @@ pub struct Launched {
     pub is_first: bool,
     /// The launcher's option that leaves ranks unbound.
     pub unbind: &'static str,
+}
+
+/// What a rank of a job is called among all of its ranks, on all machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RankNumber {
+    pub number: u32,
+    /// How many there are; `None`: the launcher does not say.
+    pub count: Option<u32>,
+}
+
+/// The rank that a process with these variables is.
+pub fn rank_number(variable: impl Fn(&str) -> Option<String>) -> Option<RankNumber> {
+    let number = |name: &str| variable(name)?.parse::<u32>().ok();
+    let mut of_mpi = [
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "PMI_SIZE"),
+        // PMIx tells the count by a call alone.
+        ("PMIX_RANK", "SLURM_STEP_NUM_TASKS"),
+    ]
+    .into_iter();
+    let of_mpi = of_mpi
+        .find_map(|(rank, count)| Some(RankNumber { number: number(rank)?, count: number(count) }));
+    // The script of a job has a number, too, and starts steps.
+    let of_step = || {
+        number("SLURM_STEP_ID")?;
+        let count = number("SLURM_STEP_NUM_TASKS");
+        Some(RankNumber { number: number("SLURM_PROCID")?, count })
+    };
+    of_mpi.or_else(of_step)
+}
+
+/// Where in a job of Slurm a process is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SlurmPlace {
+    /// The number of its job.
+    pub job: u32,
+    /// The job as a task of an array, like `70_3`.
+    pub array_task: Option<String>,
+    /// The number of its step; none: the script of the job.
+    pub step: Option<u32>,
+    /// How often the job had been requeued before.
+    pub restarts: u32,
+    /// The name of its node.
+    pub node: String,
+    /// The node's place among those of the step, from 0.
+    pub node_index: u32,
+    /// How many nodes the step has.
+    pub nodes: u32,
+    /// Their names, as Slurm lists them.
+    pub node_list: String,
+}
+
+/// The place of a process with these variables in a job of Slurm. `None` also for the shell of an
+/// allocation, which runs on no node of it.
+pub fn slurm_place(variable: impl Fn(&str) -> Option<String>) -> Option<SlurmPlace> {
+    let number = |name: &str| variable(name)?.parse::<u32>().ok();
+    let (job, node_index) = (number("SLURM_JOB_ID")?, number("SLURM_NODEID")?);
+    let node = variable("SLURMD_NODENAME").unwrap_or_else(|| format!("node {node_index}"));
+    let array = number("SLURM_ARRAY_JOB_ID").zip(number("SLURM_ARRAY_TASK_ID"));
+    let step = number("SLURM_STEP_ID");
+    let of_step = |name: &str| step.and_then(|_| variable(name));
+    Some(SlurmPlace {
+        job,
+        array_task: array.map(|(array, task)| format!("{array}_{task}")),
+        step,
+        restarts: number("SLURM_RESTART_COUNT").unwrap_or_default(),
+        nodes: of_step("SLURM_STEP_NUM_NODES").and_then(|count| count.parse().ok()).unwrap_or(1),
+        node_list: of_step("SLURM_STEP_NODELIST").unwrap_or_else(|| node.clone()),
+        node,
+        node_index,
+    })
 }
 
 /// The ranks among which this process is one, by its variables. `None` for a single process.
@@ -180,6 +254,49 @@ mod tests {
         assert_eq!([0, 1, 2, 3].map(tasks), [Some(2), Some(2), Some(1), Some(4)]);
         assert_eq!(tasks(9), Some(4), "a node of another component");
         assert_eq!(tasks_on("2(x4294967295),2(x4294967295)", u32::MAX), None);
+    }
+
+    #[test]
+    fn a_rank_has_its_number_among_all() {
+        let rank = |variables: &[(&str, &str)]| {
+            rank_number(|name| {
+                let found = variables.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            })
+            .map(|rank| (rank.number, rank.count))
+        };
+        let step = [("SLURM_PROCID", "5"), ("SLURM_STEP_NUM_TASKS", "8")];
+        assert_eq!(rank(&step), None, "the script of a job");
+        assert_eq!(rank(&[&step[..], &STEP].concat()), Some((5, Some(8))));
+        let hydra = [("PMI_RANK", "1"), ("PMI_SIZE", "4")];
+        assert_eq!(rank(&[&step[..], &STEP, &hydra].concat()), Some((1, Some(4))));
+        assert_eq!(rank(&[("PMIX_RANK", "3")]), Some((3, None)));
+        let open_mpi = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")];
+        assert_eq!(rank(&open_mpi), Some((0, Some(2))));
+        assert_eq!(rank(&[]), None);
+    }
+
+    #[test]
+    fn a_task_knows_its_place_and_a_script_and_a_shell_theirs() {
+        let place = |variables: &[(&str, &str)]| {
+            slurm_place(|name| {
+                let found = variables.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        let nodes = [("SLURM_STEP_NUM_NODES", "3"), ("SLURM_STEP_NODELIST", "n[6-8]")];
+        let of_step = place(&[&STEP[..], &nodes].concat()).unwrap();
+        assert_eq!((of_step.job, of_step.step, of_step.node_index), (77, Some(3), 1));
+        assert_eq!((of_step.node.as_str(), of_step.node_list.as_str()), ("n7", "n[6-8]"));
+        assert_eq!((of_step.nodes, of_step.restarts, of_step.array_task), (3, 0, None));
+        let array = [("SLURM_ARRAY_JOB_ID", "70"), ("SLURM_ARRAY_TASK_ID", "5")];
+        let script = [("SLURM_JOB_ID", "77"), ("SLURM_NODEID", "0"), ("SLURMD_NODENAME", "n6")];
+        let again = [("SLURM_RESTART_COUNT", "2")];
+        let of_script = place(&[&script[..], &nodes, &array, &again].concat()).unwrap();
+        assert_eq!((of_script.step, of_script.nodes, of_script.restarts), (None, 1, 2));
+        assert_eq!(of_script.node_list, "n6");
+        assert_eq!(of_script.array_task.as_deref(), Some("70_5"));
+        assert_eq!(place(&[("SLURM_JOB_ID", "77")]), None, "the shell of salloc");
     }
 
     #[test]

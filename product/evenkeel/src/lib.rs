@@ -12,11 +12,15 @@
 //! | `exit` | what the exit codes mean |
 //! | `supervisor` | how the supervisor is started |
 //! | `report_file` | where `--json` and `--html` write |
+//! | `trace_file` | where `irq run --perfetto` and `sched --perfetto` write |
+//! | `schemas` | a schema for each command that prints JSON |
 //! | `decision_text` | a decision as text |
 //! | `daemon_client`, `keel_client` | requests to the daemon and to the keel |
 //! | `launcher` | which launcher started this process as a rank, and of which job |
 //! | `job` | the ranks of a job share a balancer |
 //! | `task` | the task of a batch system, which is never failed |
+//! | `oci` | the hook of a container runtime, which fails no container |
+//! | `cluster` | what is kept of a job of Slurm, and the report on its nodes |
 //! | `rights` | the capabilities that each command keeps |
 //! | `confine` | what the kernel refuses the services from their start on |
 //! | `origin` | signals and streams before the Rust runtime changed them |
@@ -26,6 +30,7 @@
 mod balancing;
 mod bugreport;
 pub mod cli;
+mod cluster;
 mod compare;
 pub mod config;
 mod confine;
@@ -41,11 +46,13 @@ mod irq;
 mod job;
 mod keel_client;
 mod launcher;
+mod oci;
 mod report_file;
 mod rights;
 mod run;
 mod sais;
 pub mod sched;
+pub mod schemas;
 mod shares;
 mod status;
 mod supervisor;
@@ -53,6 +60,7 @@ mod task;
 pub mod terminal;
 mod threads;
 mod top;
+mod trace_file;
 mod undo;
 mod zone;
 
@@ -67,6 +75,7 @@ use evenkeel_host::Origin;
 pub use evenkeel_journal::has_more_rights_than_caller;
 
 use crate::cli::{Cli, Command, IrqArgs, IrqPart, OTHER_NAMES};
+use crate::trace_file::TraceFile;
 
 /// Runs the command of this process. `origin` is the state of signals and streams before the Rust
 /// runtime changed it.
@@ -77,7 +86,9 @@ pub fn main(origin: Origin) -> ExitCode {
     generate::complete(cli::command);
     let cli = parse();
     terminal::start_logging(cli.verbose);
-    terminal::exit_code("evenkeel", dispatch(cli, origin))
+    let is_hook = matches!(cli.command, Command::OciHook(_));
+    let outcome = dispatch(cli, origin);
+    if is_hook { oci::exit_code(outcome) } else { terminal::exit_code("evenkeel", outcome) }
 }
 
 /// Parses the command line, also where the executable is called by one of its other names.
@@ -94,8 +105,14 @@ fn parse() -> Cli {
         }
         arguments.splice(..1, ["evenkeel"].iter().chain(path).map(OsString::from));
     }
-    let matches = command.get_matches_from(arguments);
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let is_hook = arguments.get(1).is_some_and(|word| word == oci::COMMAND);
+    let matches = command.try_get_matches_from(arguments);
+    matches.and_then(|matches| Cli::from_arg_matches(&matches)).unwrap_or_else(|error| {
+        if is_hook && error.use_stderr() {
+            oci::leave_alone(&error.to_string());
+        }
+        error.exit()
+    })
 }
 
 /// The usage line of a command under another name.
@@ -122,6 +139,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
         Command::Status(_)
             | Command::Explain(_)
             | Command::Top(_)
+            | Command::Cluster(_)
             | Command::Undo(_)
             | Command::Config(_)
             | Command::Bugreport(_)
@@ -134,8 +152,10 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
     if is_report && !origin.sigpipe_ignored {
         terminal::end_at_a_broken_pipe();
     }
+    // Confined, a service opens no file outside its own folder.
+    let trace = TraceFile::of(&cli.command)?;
     rights::keep_for(&cli.command);
-    confine::confine_for(&cli.command);
+    confine::confine_for(&cli.command, trace.as_ref().map(TraceFile::folder));
     // Also commands that use nothing of a named file check it. The others read it themselves, and once,
     // since it may be a pipe.
     let reads_it = matches!(
@@ -143,6 +163,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
         Command::Run(_)
             | Command::Daemon(_)
             | Command::Sched(_)
+            | Command::Cluster(_)
             | Command::Config(_)
             | Command::Bugreport(_)
     );
@@ -158,6 +179,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
         Command::Daemon(args) => daemon::main(&args, cli.config.as_deref()),
         Command::Join(args) => daemon::join_command(&args),
         Command::Leave(args) => daemon::leave_command(&args),
+        Command::OciHook(_) => oci::main(),
         Command::Supervise(args) => {
             evenkeel_journal::supervise(&args.journal);
             Ok(0)
@@ -165,16 +187,17 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
         Command::Status(args) => status::main(&args),
         Command::Explain(args) => explain::main(&args),
         Command::Top(args) => top::main(&args),
+        Command::Cluster(args) => cluster::main(&args, cli.config.as_deref()),
         Command::Undo(args) => undo::main(&args),
         Command::Config(args) => config::report::main(&args.command, cli.config.as_deref()),
         Command::Bugreport(args) => bugreport::main(&args, cli.config.as_deref()),
         Command::Generate(args) => generate::main(cli::command(), &args),
         Command::Doctor(args) => doctor::main(args),
-        Command::Sched(args) => sched::main(&args, &config::load(cli.config.as_deref())?),
+        Command::Sched(args) => sched::main(&args, &config::load(cli.config.as_deref())?, trace),
         Command::Ias(args) => ias::main(&args),
         Command::Zone(args) => zone::main(&args),
         Command::Sais(args) => sais::main(args),
-        Command::Irq(args) => irq::main(&args),
+        Command::Irq(args) => irq::main(&args, trace),
         Command::Sim(args) => moved("sim", &args.words),
         Command::Bench(args) => moved("bench", &args.words),
         Command::Repro(args) => moved("repro", &args.words),

@@ -1,17 +1,48 @@
 //! Where `run --json`, `compare --json` and `compare --html` write. It is opened before the command
 //! starts, so that no result is lost because of a wrong path, and written when the command has ended.
-//! The command does not inherit it.
+//! The trace of `run --perfetto` is opened the same way and written while the command runs. The command
+//! does not inherit it.
 
 use std::fs::{File, OpenOptions, remove_file};
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+
+use crate::launcher::RankNumber;
+
+/// What stands for the number of the rank in the name of a file.
+const RANK: &str = "%r";
 
 /// Names of the standard streams.
 const STDOUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
 const STDERR: [&str; 3] = ["/dev/stderr", "/dev/fd/2", "/proc/self/fd/2"];
+
+/// The path with the number of the rank in place of `%r`; without ranks, that is 0.
+///
+/// # Errors
+/// Several ranks would write to the same file: each has a report of its own.
+pub fn path_of_rank(option: &str, path: &Path, rank: Option<RankNumber>) -> Result<PathBuf> {
+    if let Some(text) = path.to_str().filter(|text| text.contains(RANK)) {
+        let number = rank.map_or(0, |rank| rank.number);
+        return Ok(text.replace(RANK, &number.to_string()).into());
+    }
+    let count = rank.and_then(|rank| rank.count).unwrap_or(1);
+    // What is written to a stream or a pipe is not written over.
+    let is_replaced =
+        stream(path).is_none() && path.metadata().map_or(true, |found| found.is_file());
+    if count > 1 && is_replaced {
+        bail!(
+            "{option} {}: each of the {count} ranks would write over the report of the others; \
+             nothing was started: give each its own file, with {RANK} for its number, like \
+             report-{RANK}",
+            path.display()
+        );
+    }
+    Ok(path.to_owned())
+}
 
 /// A place for one report. A file that this made and that got no report is removed.
 pub struct ReportFile {
@@ -62,6 +93,42 @@ impl ReportFile {
             self.file.write_all(report)
         };
         write().with_context(|| self.name.clone())
+    }
+
+    /// The same file, for what is written while the command runs; what is in it stays until then.
+    ///
+    /// # Errors
+    /// It is no regular file, since a pipe that is not read would hold this process up; or it is a
+    /// standard stream, where the command writes, too.
+    pub fn stream(&self) -> Result<File> {
+        if !self.replaces {
+            bail!(
+                "{}: it is no regular file of its own; nothing was started: give the name of a file",
+                self.name
+            );
+        }
+        self.file.try_clone().with_context(|| self.name.clone())
+    }
+
+    /// Refuses two reports into one file: each would write over the other.
+    ///
+    /// # Errors
+    /// Both replace what is in the same file.
+    pub fn must_differ(&self, other: &Self) -> Result<()> {
+        let place = |one: &Self| one.file.metadata().map(|file| (file.dev(), file.ino())).ok();
+        if self.replaces && other.replaces && place(self) == place(other) {
+            bail!(
+                "{} and {}: both are the same file; nothing was started: give two files",
+                self.name,
+                other.name
+            );
+        }
+        Ok(())
+    }
+
+    /// The file stays, although nothing was written by [`ReportFile::write`].
+    pub fn keep(mut self) {
+        self.is_new = false;
     }
 }
 
@@ -114,6 +181,29 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"a long first one");
         ReportFile::open("--json", &path).unwrap().write(b"second").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"second");
+    }
+
+    #[test]
+    fn each_of_several_ranks_has_a_file_of_its_own() {
+        let rank = |number, count| Some(RankNumber { number, count });
+        let path = |path: &str, rank| {
+            let path = path_of_rank("--json", Path::new(path), rank);
+            path.map(|path| path.display().to_string()).map_err(|why| why.to_string())
+        };
+        assert_eq!(path("/o/%r-%r.json", rank(7, Some(8))).unwrap(), "/o/7-7.json");
+        assert_eq!(path("out-%r", None).unwrap(), "out-0");
+        let why = path("out.json", rank(7, Some(8))).unwrap_err();
+        assert!(why.starts_with("--json out.json: each of the 8 ranks would write over"), "{why}");
+        assert!(why.contains("with %r for its number"), "{why}");
+        for (name, alone) in [
+            ("out.json", None),
+            ("out.json", rank(0, Some(1))),
+            ("out.json", rank(3, None)),
+            ("-", rank(0, Some(2))),
+            ("/dev/null", rank(0, Some(2))),
+        ] {
+            assert_eq!(path(name, alone).unwrap(), name);
+        }
     }
 
     #[test]

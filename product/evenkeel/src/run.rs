@@ -4,19 +4,23 @@ use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
 use evenkeel_host::{BalancedBy, ChildError, Launch, Options, Origin, SharesStatus, Summary, run};
 use evenkeel_journal::{failpoint, runtime_dir};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::balancing::{balancing_options, machine, speed_source};
+use crate::balancing::{balancing_options, machine, speed_source, warn_of_unknown_energy};
 use crate::cli::RunArgs;
+use crate::cluster::record;
 use crate::config::Config;
 use crate::decision_text::describe;
 use crate::irq::beside::{self, Beside, InterruptsSummary};
 use crate::job::Ranks;
-use crate::report_file::ReportFile;
+use crate::report_file::{ReportFile, path_of_rank};
 use crate::shares::{Prepared, prepare};
 use crate::{daemon_client, launcher, rights, supervisor, threads};
 
@@ -56,17 +60,28 @@ pub fn run_command(args: RunArgs, config: Config, origin: Origin) -> Result<i32,
     let options = args.options.or(config.run);
     let daemons = daemon_client::sockets();
     let balancing = Options { daemons, ..balancing_options(&options, args.dry_run)? };
+    warn_of_unknown_energy(&options);
     let mut flags = options.flags();
     if args.dry_run {
         flags.push("--dry-run".into());
     }
-    let has_report = args.explain || args.json.is_some();
+    let has_report = args.explain || args.json.is_some() || args.perfetto.is_some();
     let speed = speed_source(options.speed.as_deref())?;
     let no_moves = if args.move_noise { beside::prepare()? } else { None };
     if let Some(why) = &no_moves {
         tracing::warn!("--move-noise has no effect: {why}");
     }
-    let report = args.json.as_deref().map(|path| ReportFile::open("--json", path)).transpose()?;
+    let rank = launcher::rank_number(|name| std::env::var(name).ok());
+    let open = |option: &str, path: Option<&Path>| {
+        let path = path.map(|path| path_of_rank(option, path, rank)).transpose()?;
+        path.map(|path| ReportFile::open(option, &path)).transpose()
+    };
+    let report = open("--json", args.json.as_deref())?;
+    let trace_file = open("--perfetto", args.perfetto.as_deref())?;
+    if let Some((report, trace)) = report.as_ref().zip(trace_file.as_ref()) {
+        report.must_differ(trace)?;
+    }
+    let trace = trace_file.as_ref().map(ReportFile::stream).transpose()?.map(Arc::new);
     failpoint::arm(args.faults.abort_at);
     let dir = runtime_dir().inspect_err(|why| tracing::warn!("{why}")).ok();
     let (shares, no_shares) =
@@ -98,6 +113,7 @@ pub fn run_command(args: RunArgs, config: Config, origin: Origin) -> Result<i32,
         supervisor: supervisor::command(&args.faults),
         shares,
         explain: args.explain.then_some(|decision| say(&describe(decision))),
+        trace,
         signals_all: launcher::signals_all(),
         environment,
         threads,
@@ -131,6 +147,9 @@ pub fn run_command(args: RunArgs, config: Config, origin: Origin) -> Result<i32,
         }
     };
     let (end, summary) = run(&launch, balancing, started, || machine(speed.clone()))?;
+    if let Some(file) = trace_file {
+        file.keep();
+    }
     let interrupts = match (interrupts, no_moves) {
         (Some(beside), _) => Some(summarise(beside)),
         (None, why) => why.map(|why| InterruptsSummary::no_effect(&why)),
@@ -151,14 +170,15 @@ pub fn run_command(args: RunArgs, config: Config, origin: Origin) -> Result<i32,
         }
         if !args.quiet {
             say(&format!("{summary}\n"));
+            record::keep(&summary, config.cluster.records.as_deref());
         }
     }
     Ok(end.imitate())
 }
 
 /// What `--json` writes.
-#[derive(Serialize)]
-struct Report<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct Report<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
     /// What came of `--move-noise`.

@@ -11,9 +11,10 @@ use evenkeel_control::{Request, ask};
 use evenkeel_journal::{failpoint, runtime_dir};
 use evenkeel_machine::Machine;
 use evenkeel_sais::{
-    Case, Ending, Flow, Options, ServeError, ServeOptions, Served, Service, ServiceError,
+    Analysis, Case, Ending, Flow, Options, ServeError, ServeOptions, Served, Service, ServiceError,
     Statistics, StripTimes, run, serve, sockets,
 };
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -43,9 +44,9 @@ pub fn main(args: SaisArgs) -> Result<i32> {
 }
 
 /// The statistics of a process that steers, or of one that sends hints back.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, try_from = "Value")]
-enum Figures {
+pub enum Figures {
     Steered(Box<Statistics>),
     Served(Served),
 }
@@ -89,9 +90,19 @@ fn attach(args: AttachArgs) -> Result<i32> {
     failpoint::arm(args.faults.abort_at);
     let supervisor = supervisor::command(&args.faults);
     let AttachArgs { device, mode, wire, peers, policy, cpus, xdp, manage_rfs, .. } = args;
-    let (strip_times, hold) = (args.strip_us, args.hold.map(Duration::from_secs));
-    let options =
-        Options { device, mode, wire, policy, strip_times, cpus, peers, xdp, hold, manage_rfs };
+    let options = Options {
+        device,
+        mode,
+        wire,
+        is_stateless: args.stateless,
+        policy,
+        strip_times: args.strip_us,
+        cpus,
+        peers,
+        xdp,
+        hold: args.hold.map(Duration::from_secs),
+        manage_rfs,
+    };
     let command: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let directory = runtime_dir()?;
@@ -211,10 +222,11 @@ pub fn explain_all() -> Result<()> {
 
 fn show_flows(flows: &Vec<Flow>) {
     for flow in flows {
-        let path = flow.path.map_or_else(
-            || "are processed where they arrive".to_owned(),
-            |core| format!("go through the steering thread of CPU {core}"),
-        );
+        let path = match flow.path {
+            _ if flow.is_stateless => "go where their hints say, if they bear any".to_owned(),
+            None => "are processed where they arrive".to_owned(),
+            Some(core) => format!("go through the steering thread of CPU {core}"),
+        };
         println!(
             "{} -> {} (pid {}): {}; its packets {path}",
             flow.remote, flow.local, flow.pid, flow.reason
@@ -228,11 +240,32 @@ fn strip_times(args: &ModelArgs) -> Result<(f64, f64)> {
         return Ok((process_us, migrate_us));
     }
     let machine = Machine::from_sysfs(Path::new("/"))?;
-    let times = StripTimes::measure(&machine, &machine.online())?;
+    let online = machine.online();
+    let mut times = StripTimes::default();
+    if args.migrate_us.is_none() {
+        times = StripTimes::measure(&machine, &online)?;
+    }
+    if args.process_us.is_none() {
+        times = times.with_process(&online).context("give --process-us")?;
+    }
     let migrate_us = args.migrate_us.or(times.across_us).or(times.within_us);
     let migrate_us = migrate_us
         .context("this machine has one core, so M cannot be measured: give --migrate-us")?;
-    Ok((args.process_us.unwrap_or(times.process_us), migrate_us))
+    let process_us = args.process_us.or(times.process_us).context("give --process-us")?;
+    Ok((process_us, migrate_us))
+}
+
+/// What `model --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub struct Model {
+    #[serde(flatten)]
+    analysis: Analysis,
+    /// With the size of strips and the rate of the network: so many requests fit through it in a second.
+    most_requests_per_s: Option<f64>,
+    /// P, in microseconds.
+    process_us: f64,
+    /// M, in microseconds.
+    migrate_us: f64,
 }
 
 fn model(args: &ModelArgs) -> Result<i32> {
@@ -251,16 +284,14 @@ fn model(args: &ModelArgs) -> Result<i32> {
         evenkeel_sais::most_requests_per_s(args.servers, bytes, gbit_per_s * 1e9)
     });
     if args.json {
-        let mut value = serde_json::to_value(analysis)?;
-        value["most_requests_per_s"] = most_requests_per_s.into();
-        value["process_us"] = process_us.into();
-        value["migrate_us"] = migrate_us.into();
-        println!("{}", serde_json::to_string_pretty(&value)?);
+        let model = Model { analysis, most_requests_per_s, process_us, migrate_us };
+        println!("{}", serde_json::to_string_pretty(&model)?);
         return Ok(0);
     }
     let of = |given: Option<f64>| if given.is_some() { "given" } else { "measured here" };
     println!(
-        "to process a strip takes P = {process_us:.3} us ({}), to move it M = {migrate_us:.3} us ({})",
+        "to process a strip's interrupts takes P = {process_us:.3} us ({}), to move it M = \
+         {migrate_us:.3} us ({})",
         of(args.process_us),
         of(args.migrate_us)
     );

@@ -1,5 +1,8 @@
 //! `evenkeel sched`: runs the keel in the foreground, or prints the statistics of a keel that runs.
 
+mod trace;
+
+use std::cell::RefCell;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -8,22 +11,25 @@ use anyhow::{Context, Result, bail};
 use evenkeel_control::Request;
 use evenkeel_journal::runtime_dir;
 use evenkeel_keel::{
-    Exit, ExitKind, Gate, IasOptions, IdleWait, Options, Order, Scheduler, Service, ServiceError,
-    Statistics, Zone, grouped, run,
+    Exit, ExitKind, Gate, IasOptions, IdleWait, Observed, Options, Order, Scheduler, Service,
+    ServiceError, Statistics, Zone, grouped, run,
 };
 use evenkeel_machine::Machine;
 
+use self::trace::Trace;
 use crate::cli::{SchedArgs, SchedOptions, ZoneOptions};
 use crate::config::Config;
 use crate::exit::{IMPOSSIBLE, UNSUCCESSFUL};
 use crate::keel_client::{ask_keel, socket};
+use crate::trace_file::TraceFile;
 
-/// Runs the keel until a signal or the kernel ends it. Returns the exit code.
+/// Runs the keel until a signal or the kernel ends it. Returns the exit code. `trace` is the file of
+/// `--perfetto`.
 ///
 /// # Errors
 /// The configuration is invalid, or the control socket or signals cannot be set up. A keel that
 /// cannot run here gives an exit code instead.
-pub fn main(args: &SchedArgs, config: &Config) -> Result<i32> {
+pub fn main(args: &SchedArgs, config: &Config, trace: Option<TraceFile>) -> Result<i32> {
     if let Some(path) = &args.tape {
         bail!(
             "sched --tape is now: evenkeel-lab record {}, with the same options of `sched`; the \
@@ -45,12 +51,16 @@ pub fn main(args: &SchedArgs, config: &Config) -> Result<i32> {
     if let Err(why) = evenkeel_keel::support() {
         return Ok(impossible(&why));
     }
+    let trace = RefCell::new(Trace::new(trace));
+    let observe = |seen: &Observed<'_>| trace.borrow_mut().tell(seen);
+    let is_observed = trace.borrow().is_wanted();
     let service = Service {
         options,
         ias: config.ias.clone(),
         machine: &machine,
         socket: socket(&runtime_dir()?),
         stats: args.stats.map(Duration::from_secs),
+        observer: is_observed.then_some(&observe),
     };
     match run(&service) {
         Ok(exit) => Ok(report(&exit)),
@@ -82,10 +92,14 @@ pub fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
             kick: set.ias_kick.unwrap_or_default(),
             auto: set.ias_auto,
         },
+        compact: set.compact,
         shield: set.shield.unwrap_or_default(),
         ..Options::default()
     };
     options.check_parts()?;
+    // A flag that does not go with compaction wins over a file.
+    options.compact &= flags.compact || options.check_compact().is_ok();
+    options.check_compact()?;
     // In a file, options of another order policy are ignored; as flags, they are an error.
     if flags.ias_mode.is_some() {
         options.check_order("--ias-mode")?;

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use evenkeel_capability::Policy;
+use evenkeel_capability::{LagParameters, Policy, Preference};
 use evenkeel_host::Options;
 use evenkeel_shares::environment::{LIBRARY, find_library, with_library};
 use evenkeel_shares::executable::{Outlook, inspect};
@@ -26,11 +26,16 @@ pub enum Prepared {
 /// The library is not installed, or cannot be preloaded from where it is; or how the command is balanced
 /// leaves no room for shares.
 pub fn prepare(command: &[OsString], options: &Options) -> Result<Prepared> {
-    if let Policy::Paper(_) = options.policy {
-        bail!(
+    match options.policy {
+        Policy::Paper(_) => bail!(
             "--shares needs --policy lag: the paper's policy moves tasks in every interval, and loops \
              are divided where threads stay"
-        );
+        ),
+        Policy::Lag(LagParameters { prefer: Preference::Efficient, .. }) => bail!(
+            "--shares contradicts --prefer efficient: loops are divided by what the CPUs have to give; \
+             leave one of them out"
+        ),
+        Policy::Lag(_) => {}
     }
     let executable = std::env::current_exe().context("--shares: this executable's path")?;
     let library = library_of(&executable)?;
@@ -149,6 +154,15 @@ mod tests {
         let paper = Policy::Paper(evenkeel_capability::PaperParameters::default());
         let error = prepare(&["true".into()], &options(paper)).err().unwrap().to_string();
         assert!(error.contains("--policy lag"), "{error}");
+    }
+
+    #[test]
+    fn a_preference_for_less_energy_leaves_no_room_for_shares() {
+        let parameters =
+            LagParameters { prefer: Preference::Efficient, ..LagParameters::default() };
+        let options = options(Policy::Lag(parameters));
+        let error = prepare(&["true".into()], &options).err().unwrap().to_string();
+        assert!(error.contains("--prefer efficient"), "{error}");
     }
 
     #[test]

@@ -1,51 +1,94 @@
 //! `evenkeel status`: the programs that are balanced.
 
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::time::Duration;
 
 use anyhow::Result;
+use evenkeel_control::Request;
 use evenkeel_host::{Accounting, Placement, ProgramStatus, Proven, Waits, read_status_files};
 use evenkeel_journal::{Standing, runtime_dir};
+use nix::unistd::{Uid, User};
+use ratatui::crossterm::terminal::size;
 
-use crate::cli::JsonArgs;
+use crate::cli::StatusArgs;
+use crate::terminal::{can_draw, clean};
 use crate::{daemon_client, decision_text, irq, keel_client};
 
 /// How long a daemon may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// ... where only that is asked: a probe of a container's health waits for 5 s.
+const PATIENCE_OF_PROBES: Duration = Duration::from_secs(4);
 
-/// Prints the keel that runs, what `irq once` left moved, and each balanced program.
+/// Prints the keel that runs, what `irq once` left moved, and each balanced program; with `--watch`
+/// again and again, until a signal ends this process. With `--daemon` it only asks whether that answers.
 ///
 /// # Errors
-/// The status files cannot be read.
-pub fn main(args: &JsonArgs) -> Result<i32> {
-    let programs = read_all()?;
+/// The status files cannot be read, the output cannot be written to, or the daemon does not answer.
+pub fn main(args: &StatusArgs) -> Result<i32> {
+    if args.daemon {
+        // The loop that balances answers this, and the answer is short.
+        daemon_client::ask_daemon_within(&Request::new("quotas"), PATIENCE_OF_PROBES)?;
+        io::stdout().write_all(b"The daemon answers.\n")?;
+        return Ok(0);
+    }
     if args.json {
-        let words: Vec<_> = programs.iter().map(ProgramStatus::in_words).collect();
+        let words: Vec<_> = read_all()?.iter().map(ProgramStatus::in_words).collect();
         println!("{}", serde_json::to_string_pretty(&words)?);
         return Ok(0);
     }
-    if let Some(line) = keel_client::status_line()? {
-        println!("{line}");
+    let Some(every) = args.watch else {
+        io::stdout().write_all(text()?.as_bytes())?;
+        return Ok(0);
+    };
+    loop {
+        let text = text()?;
+        let drawn = match size().ok().filter(|_| can_draw()) {
+            Some(size) => redrawn(&text, size),
+            None => text + "\n",
+        };
+        let mut stdout = io::stdout();
+        stdout.write_all(drawn.as_bytes())?;
+        stdout.flush()?;
+        std::thread::sleep(Duration::from_nanos(every.ns));
     }
-    daemon_client::read_quotas().iter().for_each(|line| println!("{line}"));
-    let standing = Standing::read(&runtime_dir()?);
-    irq::standing_lines(&standing).iter().for_each(|line| println!("{line}"));
+}
+
+/// What draws the text over that of before, on a terminal with so many columns and lines: what does not
+/// fit is left out.
+fn redrawn(text: &str, (columns, lines): (u16, u16)) -> String {
+    let mut drawn = "\x1b[H".to_owned();
+    // The last line is for the cursor.
+    for line in text.lines().take(usize::from(lines).saturating_sub(1)) {
+        drawn.extend(line.chars().take(columns.into()));
+        drawn += "\x1b[K\n";
+    }
+    drawn + "\x1b[J"
+}
+
+fn text() -> Result<String> {
+    let programs = read_all()?;
+    let mut lines: Vec<String> = keel_client::status_line()?.into_iter().collect();
+    lines.extend(daemon_client::read_quotas());
+    lines.extend(irq::standing_lines(&Standing::read(&runtime_dir()?)));
     if programs.is_empty() {
-        println!("No program runs under evenkeel. Start one with: evenkeel run -- CMD");
+        lines
+            .push("No program runs under evenkeel. Start one with: evenkeel run -- CMD".to_owned());
     }
     for program in &programs {
-        println!("{}", headline(program));
+        lines.push(headline(program));
         for cpu in &program.cpus {
             let left = cpu.capability() * 100.0;
-            println!("    CPU {:<4} {left:>5.1} % left for the program", cpu.cpu);
+            lines.push(format!("    CPU {:<4} {left:>5.1} % left for the program", cpu.cpu));
         }
         if program.accounting != Accounting::None {
-            println!("    {}", waits(program.accounting, &program.waits));
+            lines.push(format!("    {}", waits(program.accounting, &program.waits)));
         }
         if let Some(decision) = program.decisions.last() {
-            println!("    last: {}", decision_text::summarise(decision));
+            lines.push(format!("    last: {}", decision_text::summarise(decision)));
         }
     }
-    Ok(0)
+    Ok(lines.into_iter().map(|line| line + "\n").collect())
 }
 
 /// The status of every balanced program of this user: those with a balancer of their own, and those of
@@ -89,12 +132,19 @@ pub fn headline(program: &ProgramStatus) -> String {
         (false, Placement::Hard) => "hard placement",
     };
     let balancer = if program.program.is_some() { "daemon" } else { "balancer" };
-    let heading = format!(
-        "{} (pid {}, {balancer} {})",
-        program.command.join(" "),
-        program.root,
-        program.balancer.tid
-    );
+    // Any user may name a program so that a terminal does what the name says.
+    let command = clean(&program.command.join(" "));
+    let mut heading =
+        format!("{command} (pid {}, {balancer} {}", program.root, program.balancer.tid);
+    // Writing to a String cannot fail.
+    if let Some(user) = program.user {
+        let _ = write!(heading, ", user {}", user_name(user));
+    }
+    if let Some(elapsed_ns) = program.elapsed_ns() {
+        let elapsed = Duration::from_secs(elapsed_ns / 1_000_000_000);
+        let _ = write!(heading, ", for {}", humantime::format_duration(elapsed));
+    }
+    heading.push(')');
     if program.accounting == Accounting::None {
         return format!(
             "{heading}: the CPUs look alike, so nothing is loaded and nothing is moved"
@@ -113,9 +163,39 @@ pub fn headline(program: &ProgramStatus) -> String {
     )
 }
 
+/// The name of a user, or its number.
+fn user_name(uid: u32) -> String {
+    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    user.map_or_else(|| uid.to_string(), |user| clean(&user.name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[test]
+    fn a_program_has_its_user_and_its_time_and_a_name_that_does_no_harm() {
+        let task = serde_json::json!({"tid": 8, "tgid": 8, "start": 5});
+        let mut status: ProgramStatus = serde_json::from_value(serde_json::json!({
+            "balancer": task, "program": null, "root": 7, "command": ["a\x1b[2J", "-n", "4"],
+            "accounting": "cbinfo", "placement": "soft", "dry_run": false, "intervals": 1,
+            "moves": 0, "cpus": [], "decisions": [], "user": 0,
+        }))
+        .unwrap();
+        let line = headline(&status);
+        assert!(line.starts_with("a?[2J -n 4 (pid 7, balancer 8, user root): soft"), "{line}");
+        status.user = Some(4_000_000_000);
+        status.started_ns = Some(0);
+        let line = headline(&status);
+        assert!(line.contains(", user 4000000000, for ") && line.contains("): soft"), "{line}");
+        let words = status.in_words();
+        assert!(words.elapsed_ns > Some(0), "{words:?}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_drawn() {
+        let drawn = redrawn("one\ntwo and more\nthree\n", (7, 3));
+        assert_eq!(drawn, "\x1b[Hone\x1b[K\ntwo and\x1b[K\n\x1b[J");
+    }
 
     #[test]
     fn each_source_says_why_spinning_is_not_seen() {

@@ -6,7 +6,10 @@ use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
+use ratatui::crossterm::terminal::size;
+use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 
 use crate::exit::{IMPOSSIBLE, NotRunning, REFUSED};
 
@@ -19,15 +22,57 @@ pub fn start_logging(verbose: u8) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_env("EVENKEEL_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    let is_journal = is_journal();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| Log)
+        .with_writer(ToLog { is_journal })
         .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
+        // The journal has the level by itself.
+        .with_level(!is_journal)
+        .with_ansi(!is_journal && io::stderr().is_terminal())
         // With a broken standard error, the logger would report that there, and panic.
         .log_internal_errors(false)
         .without_time()
         .init();
+}
+
+/// Whether standard error is a stream to systemd's journal, which takes a level from the begin of each
+/// line: sd-daemon(3), and JOURNAL_STREAM in systemd.exec(5).
+fn is_journal() -> bool {
+    let Some(stream) = std::env::var("JOURNAL_STREAM").ok() else { return false };
+    let numbers = stream.split_once(':').and_then(|(device, inode)| {
+        Some((device.parse::<u64>().ok()?, inode.parse::<u64>().ok()?))
+    });
+    // A process that was started by a service may have the variable and another stream.
+    let here = nix::sys::stat::fstat(io::stderr()).map(|file| (file.st_dev, file.st_ino));
+    here.ok().is_some_and(|here| Some(here) == numbers)
+}
+
+/// The level of an event as syslog(3) numbers it, in front of a line.
+fn prefix(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "<3>",
+        Level::WARN => "<4>",
+        Level::INFO => "<6>",
+        Level::DEBUG | Level::TRACE => "<7>",
+    }
+}
+
+/// Where log lines go, by their level.
+struct ToLog {
+    is_journal: bool,
+}
+
+impl<'a> MakeWriter<'a> for ToLog {
+    type Writer = Log;
+
+    fn make_writer(&'a self) -> Log {
+        Log { prefix: "" }
+    }
+
+    fn make_writer_for(&'a self, event: &Metadata<'_>) -> Log {
+        Log { prefix: if self.is_journal { prefix(*event.level()) } else { "" } }
+    }
 }
 
 /// The most lines that are held back: the last ones.
@@ -40,13 +85,25 @@ fn held() -> MutexGuard<'static, Option<VecDeque<String>>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where log lines go.
-struct Log;
+/// Where the lines of an event go.
+struct Log {
+    /// What each of them begins with.
+    prefix: &'static str,
+}
 
 impl Write for Log {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         let mut held = held();
-        let Some(lines) = &mut *held else { return io::stderr().write(text) };
+        let Some(lines) = &mut *held else {
+            if self.prefix.is_empty() {
+                return io::stderr().write(text);
+            }
+            let lines = text.split_inclusive(|byte| *byte == b'\n');
+            let lines = lines.flat_map(|line| [self.prefix.as_bytes(), line]);
+            // In one piece: other threads write there, too.
+            io::stderr().write_all(&lines.collect::<Vec<_>>().concat())?;
+            return Ok(text.len());
+        };
         for line in String::from_utf8_lossy(text).lines() {
             // A service that does not answer is asked again and again.
             if !lines.iter().any(|known| known == line) {
@@ -101,7 +158,8 @@ pub fn exit_code(program: &str, outcome: Result<i32>) -> ExitCode {
         Ok(code) => ExitCode::from(code as u8),
         Err(error) => {
             // eprintln! would panic where standard error is closed.
-            let _ = writeln!(std::io::stderr(), "{program}: {}", in_full(&error));
+            let prefix = if is_journal() { prefix(Level::ERROR) } else { "" };
+            let _ = writeln!(io::stderr(), "{prefix}{program}: {}", in_full(&error));
             let is_missing = error.downcast_ref::<NotRunning>().is_some();
             ExitCode::from(if is_missing { IMPOSSIBLE as u8 } else { REFUSED })
         }
@@ -119,6 +177,27 @@ pub(crate) fn in_full(error: &anyhow::Error) -> String {
     text
 }
 
+/// The text with a `?` for each character that would move the cursor, hide others or turn the direction
+/// of writing: a program may have any name.
+pub fn clean(text: &str) -> String {
+    let is_harmful = |letter: char| {
+        letter.is_control()
+            || matches!(letter,
+                '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}')
+    };
+    text.chars().map(|letter| if is_harmful(letter) { '?' } else { letter }).collect()
+}
+
+/// Whether it is of use to draw: standard output is a terminal that can move its cursor and tells its
+/// size.
+pub fn can_draw() -> bool {
+    let term = std::env::var_os("TERM").unwrap_or_default();
+    let can_move = io::stdout().is_terminal() && !term.is_empty() && term != "dumb";
+    can_move && size().is_ok_and(|(columns, lines)| columns > 0 && lines > 0)
+}
+
 /// Lets a broken pipe end this process, as with any other tool: for commands that only print.
 pub fn end_at_a_broken_pipe() {
     // SAFETY: sets a disposition without a handler.
@@ -133,12 +212,12 @@ mod tests {
     fn what_is_logged_while_a_screen_is_drawn_is_held_back_once() {
         let log = hold_log();
         for line in ["\u{1b}[33m WARN\u{1b}[0m no answer\n", "other\n", "other\n"] {
-            assert_eq!(Log.write(line.as_bytes()).unwrap(), line.len());
+            assert_eq!(Log { prefix: "" }.write(line.as_bytes()).unwrap(), line.len());
         }
         let has = |line: &str| log.lines().iter().filter(|held| *held == line).count();
         assert_eq!((has(" WARN no answer"), has("other")), (1, 1));
         for number in 0..2 * MAX_HELD {
-            Log.write_all(format!("{number}\n").as_bytes()).unwrap();
+            Log { prefix: "" }.write_all(format!("{number}\n").as_bytes()).unwrap();
         }
         assert_eq!((log.lines().len(), has("other")), (MAX_HELD, 0));
         // These are not for the output of the tests.

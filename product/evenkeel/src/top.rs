@@ -41,6 +41,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::cli::TopArgs;
+use crate::terminal::can_draw;
 
 /// Shows the live screen, or prints once where that is asked for or the output is no terminal. Returns
 /// the exit code.
@@ -49,7 +50,7 @@ use crate::cli::TopArgs;
 /// The terminal cannot be controlled, or the output cannot be written to.
 pub fn main(args: &TopArgs) -> Result<i32> {
     let interval = Duration::from_nanos(args.interval.ns);
-    if args.once || !screen::can_draw() {
+    if args.once || !can_draw() {
         print_once(interval)?;
         return Ok(0);
     }

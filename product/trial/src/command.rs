@@ -88,9 +88,19 @@ pub fn end_with_us(command: &mut Command) {
 #[derive(Debug)]
 pub struct Helper(pub Child);
 
+impl Helper {
+    /// Asks it to end, and does not wait.
+    pub fn ask_to_end(&self) {
+        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
+    }
+}
+
 impl Drop for Helper {
     fn drop(&mut self) {
-        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
+        // Of one that was waited for, another process may have the number.
+        if !matches!(self.0.try_wait(), Ok(Some(_))) {
+            self.ask_to_end();
+        }
         let _ = self.0.wait();
     }
 }

@@ -17,7 +17,7 @@ use evenkeel_keel::{Parts, Zone};
 type Candidates = fn() -> Vec<CompletionCandidate>;
 
 /// The options with such values: the command, the option's name in it, and its values.
-const OPTIONS: [(&[&str], &str, Candidates); 15] = [
+const OPTIONS: [(&[&str], &str, Candidates); 18] = [
     (&["join"], "pid", processes),
     (&["leave"], "pid", processes),
     (&["explain"], "pid", processes),
@@ -36,8 +36,14 @@ const OPTIONS: [(&[&str], &str, Candidates); 15] = [
     (&["zone", "get"], "knob", || Zone::names().map(CompletionCandidate::new).collect()),
     (&["sais", "attach"], "device", devices),
     (&["irq", "run"], "program", processes),
+    (&["irq", "run"], "mode", || words(&AIMS)),
+    (&["irq", "plan"], "mode", || words(&AIMS)),
+    (&["irq", "once"], "mode", || words(&AIMS)),
     (&["irq", "plan"], "program", processes),
 ];
+
+/// What interrupts are moved for.
+const AIMS: [&str; 2] = ["level", "source-aware"];
 
 /// The levels of the gate's zone.
 const LEVELS: [&str; 5] = ["cold", "warm-low", "warm-mid", "warm-high", "hot"];

@@ -5,8 +5,8 @@ use clap::Command;
 
 /// The commands by what they are for. Each visible command is in one group.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Programs", &["run", "compare", "daemon", "join", "leave"]),
-    ("What happens, and why", &["doctor", "status", "top", "explain", "undo", "config"]),
+    ("Programs", &["run", "compare", "daemon", "join", "leave", "oci-hook"]),
+    ("What happens, and why", &["doctor", "status", "top", "explain", "cluster", "undo", "config"]),
     ("The whole machine", &["sched", "ias", "zone"]),
     ("Interrupts and packets", &["irq", "sais"]),
     ("Help", &["help", "bugreport"]),
@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
 pub type Example = (&'static str, &'static str);
 
 /// Examples by command; "evenkeel" is the help of all.
-const EXAMPLES: [(&str, &[Example]); 17] = [
+const EXAMPLES: [(&str, &[Example]); 18] = [
     (
         "evenkeel",
         &[
@@ -30,7 +30,7 @@ const EXAMPLES: [(&str, &[Example]); 17] = [
         &[
             ("Balance a program by moving its threads:", "evenkeel run -- ./app input"),
             (
-                "Divide the loops of a program by clang instead:",
+                "Divide the loops of a program that clang built:",
                 "evenkeel run --shares -- ./app input",
             ),
             (
@@ -38,6 +38,10 @@ const EXAMPLES: [(&str, &[Example]); 17] = [
                 "evenkeel run --dry-run --explain -- ./app input",
             ),
             ("Keep the figures:", "evenkeel run --json figures.json -- ./app input"),
+            (
+                "Look at the run in ui.perfetto.dev:",
+                "evenkeel run --perfetto run.pftrace -- ./app input",
+            ),
         ],
     ),
     (
@@ -76,13 +80,30 @@ const EXAMPLES: [(&str, &[Example]); 17] = [
         "evenkeel-doctor",
         &[("Also measure how fast each CPU is:", "evenkeel doctor --calibrate --watch 5s")],
     ),
-    ("evenkeel-status", &[("All that is balanced, for a script:", "evenkeel status --json")]),
+    (
+        "evenkeel-status",
+        &[
+            ("All that is balanced, for a script:", "evenkeel status --json"),
+            ("The same for people, each second anew:", "evenkeel status --watch 1s"),
+            ("Whether the daemon answers:", "evenkeel status --daemon"),
+        ],
+    ),
     ("evenkeel-top", &[("One screen as text, without a terminal:", "evenkeel top --once")]),
     (
         "evenkeel-explain",
         &[
             ("The last three decisions about each program:", "evenkeel explain --last 3"),
             ("Why the gate of the keel refused moves:", "evenkeel explain --keel"),
+        ],
+    ),
+    (
+        "evenkeel-cluster",
+        &[
+            ("Which node of a job was the slowest, and why?", "evenkeel cluster report 1234"),
+            (
+                "From records that all nodes write to one place:",
+                "evenkeel cluster report --from /shared/evenkeel 1234",
+            ),
         ],
     ),
     ("evenkeel-undo", &[("Take back what a killed evenkeel left:", "evenkeel undo")]),
@@ -101,6 +122,7 @@ const EXAMPLES: [(&str, &[Example]); 17] = [
                 "Balancing by capability, and a quiet zone:",
                 "evenkeel sched --balance capability --gate zone",
             ),
+            ("Look at it in ui.perfetto.dev:", "evenkeel sched --perfetto keel.pftrace"),
         ],
     ),
     ("evenkeel-ias", &[("What is set:", "evenkeel ias show")]),
@@ -110,6 +132,8 @@ const EXAMPLES: [(&str, &[Example]); 17] = [
             ("Where interrupts run, and their cost:", "evenkeel irq status"),
             ("What would be moved?", "evenkeel irq plan"),
             ("Keep them away from a program:", "evenkeel irq run --for 1234"),
+            ("Bring them to the receivers:", "evenkeel irq run --mode source-aware"),
+            ("Look at it in ui.perfetto.dev:", "evenkeel irq run --perfetto irq.pftrace"),
         ],
     ),
     ("evenkeel-sais", &[("Steer packets of a device:", "evenkeel sais attach eth0")]),

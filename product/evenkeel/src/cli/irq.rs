@@ -1,7 +1,11 @@
 //! `evenkeel irq`: shows where interrupt work runs, plans what would be moved, and moves it.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
-use evenkeel_irq::Program;
+use evenkeel_irq::{Aim, Program};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use super::shared::{FaultArgs, Interval};
 
@@ -40,6 +44,10 @@ pub struct IrqStatusArgs {
 /// `evenkeel irq plan`.
 #[derive(Debug, Args)]
 pub struct IrqPlanArgs {
+    /// Choose what moves are made for: `level` so that no CPU loses much more than others,
+    /// `source-aware` so that packets are processed on the CPU where they are received.
+    #[arg(long, value_name = "MODE", default_value_t)]
+    pub mode: Aim,
     /// Watch the interrupts for this long, 1ms to 60s.
     #[arg(long, value_name = "TIME", default_value = "3s")]
     pub watch: Interval,
@@ -54,6 +62,10 @@ pub struct IrqPlanArgs {
 /// `evenkeel irq run`.
 #[derive(Debug, Args)]
 pub struct IrqRunArgs {
+    /// Choose what moves are made for: `level` so that no CPU loses much more than others,
+    /// `source-aware` so that packets are processed on the CPU where they are received.
+    #[arg(long, value_name = "MODE", default_value_t)]
+    pub mode: Aim,
     /// Time of a round, 1s to 60s. A round makes at most one move, which the round before planned too.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = round_time)]
     pub interval: Interval,
@@ -67,6 +79,10 @@ pub struct IrqRunArgs {
     /// Print each event as a line of JSON, and at the end what was taken back.
     #[arg(long)]
     pub json: bool,
+    /// Write what interrupts take of each CPU, where each source is that takes time, and the moves with
+    /// their reasons to this file, as a trace for ui.perfetto.dev.
+    #[arg(long, value_name = "FILE")]
+    pub perfetto: Option<PathBuf>,
     /// For fault tests.
     #[command(flatten)]
     pub faults: FaultArgs,
@@ -75,6 +91,10 @@ pub struct IrqRunArgs {
 /// `evenkeel irq once`.
 #[derive(Debug, Args)]
 pub struct IrqOnceArgs {
+    /// Choose what moves are made for: `level` so that no CPU loses much more than others,
+    /// `source-aware` so that packets are processed on the CPU where they are received.
+    #[arg(long, value_name = "MODE", default_value_t)]
+    pub mode: Aim,
     /// Watch the interrupts for this long before they are moved, 1ms to 60s.
     #[arg(long, value_name = "TIME", default_value = "3s")]
     pub watch: Interval,
@@ -87,6 +107,59 @@ pub struct IrqOnceArgs {
     /// For fault tests.
     #[command(flatten)]
     pub faults: FaultArgs,
+}
+
+/// Table `[irq]`: what the daemon does about interrupts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct IrqOptions {
+    /// What the daemon moves interrupts for; `None`: it moves none.
+    pub mode: Option<IrqMode>,
+    /// As `irq run --interval`.
+    pub interval: Option<RoundTime>,
+    /// As `irq run --take-over`.
+    pub take_over: Option<bool>,
+}
+
+impl IrqOptions {
+    /// Whether irqbalance is told to leave the moved lines alone.
+    pub fn takes_over(&self) -> bool {
+        self.take_over.unwrap_or_default()
+    }
+
+    /// What moves are made for; `None`: no interrupts are moved.
+    pub fn aim(&self) -> Option<Aim> {
+        match self.mode? {
+            IrqMode::Off => None,
+            IrqMode::Level => Some(Aim::Level),
+            IrqMode::SourceAware => Some(Aim::SourceAware),
+        }
+    }
+}
+
+/// `mode` of table `[irq]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum IrqMode {
+    /// No interrupts are moved.
+    Off,
+    /// So that no CPU loses much more than others.
+    Level,
+    /// So that packets are processed on the CPU where they are received.
+    SourceAware,
+}
+
+/// The time of a round of `irq run`, 1 s to 60 s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
+pub struct RoundTime(pub Interval);
+
+impl TryFrom<String> for RoundTime {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        round_time(&text).map(Self).map_err(|why| format!("interval \"{text}\": {why}"))
+    }
 }
 
 fn round_time(text: &str) -> Result<Interval, String> {

@@ -8,6 +8,7 @@ use evenkeel_keel::{
     Balance, Bonus, Capacities, Gate, IdleWait, Kick, Level, MAX_ROLE, Mode, Order, Parts, Program,
     Shield, Slice, Turn, Window,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// `evenkeel sched`.
@@ -26,13 +27,18 @@ pub struct SchedArgs {
     /// Only let the kernel verify the scheduler; do not run it.
     #[arg(long)]
     pub load_only: bool,
+    /// Write what the keel publishes to this file once a second, as a trace for ui.perfetto.dev: each
+    /// CPU's capability, utilisation and number of tasks, the counters, a sample of the gate's refusals
+    /// with their figures, changes of parameters, loads and ends; not which task runs where.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["monitor", "load_only"])]
+    pub perfetto: Option<PathBuf>,
     /// Moved to `evenkeel-lab record FILE`.
     #[arg(long, value_name = "FILE", hide = true)]
     pub tape: Option<PathBuf>,
 }
 
 /// Options of `sched` that a configuration file may set too, by the same names, in table `[sched]`.
-#[derive(Debug, Clone, Default, Args, Deserialize)]
+#[derive(Debug, Clone, Default, Args, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct SchedOptions {
     /// Choose which task runs next: `fair` picks the smallest vruntime, `ias` siblings first within a
@@ -80,8 +86,8 @@ pub struct SchedOptions {
     /// while a sibling waits), busy (also slaves that run another task) [default: idle].
     #[arg(long, value_name = "SLAVES")]
     pub ias_kick: Option<Kick>,
-    /// With --order ias, find the bonus of each program from the work that its threads do in their time
-    /// (`evenkeel ias show` prints it) [default: off].
+    /// With --order ias, find the bonus of each program by measuring its pace with and without
+    /// (`evenkeel ias show` prints what was found) [default: off].
     #[arg(long)]
     pub ias_auto: bool,
     /// With --gate zone, balance load between caches freely only above this utilisation: cold and
@@ -89,14 +95,18 @@ pub struct SchedOptions {
     /// than refilling caches (`evenkeel zone` sets the other knobs) [default: cold].
     #[arg(long, value_name = "LEVEL")]
     pub zone: Option<Level>,
-    /// Let a task that waits for this long migrate to an idle CPU in spite of the gate, if not before: a
-    /// time, or never [default: 10ms].
+    /// Let a task that waits for this long migrate to an idle CPU, whatever the gate says: 1us to 20s,
+    /// or never [default: 10ms].
     #[arg(long, value_name = "TIME", conflicts_with = "strict")]
     pub max_idle_wait: Option<IdleWait>,
     /// Follow paper 004 to the letter: migrate no task in the quiet zone, not even within a cache or a
     /// new one, and let no idle CPU pull: the same as --max-idle-wait never.
     #[arg(long)]
     pub strict: bool,
+    /// With --gate zone, gather work on few CPUs while the machine is used to 30 % at most, so that the
+    /// others idle for long at a time [default: work spreads].
+    #[arg(long, conflicts_with = "strict")]
+    pub compact: bool,
     /// Run only tasks on these CPUs that may run nowhere else, above all real-time tasks (`evenkeel zone
     /// shield` changes it) [default: none].
     #[arg(long, value_name = "CPUS")]

@@ -44,6 +44,11 @@ pub struct AttachArgs {
     /// private networks).
     #[arg(long, value_name = "FORMAT", default_value_t)]
     pub wire: Wire,
+    /// In hint mode, believe each packet's hint by itself, as the paper does, without a table of
+    /// connections: the tag and --cpus check it. Where a hint changes, packets of
+    /// the connection may overtake each other.
+    #[arg(long)]
+    pub stateless: bool,
     /// Send hints only to these networks: hints reveal this machine's CPUs, and some networks drop
     /// packets with unknown options.
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
@@ -92,7 +97,7 @@ pub struct ServeArgs {
     /// The cgroup (version 2) of the servers: its directory, or its name below the root; `/` is all
     /// processes. It counts for connections that they accept from now on.
     pub cgroup: PathBuf,
-    /// Send hints back only to clients in these networks [default: all].
+    /// Send hints back only to clients in these networks; required (all: 0.0.0.0/0,::/0).
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub peers: Vec<IpNet>,
     /// Choose how hints go back, the same as on the clients: `tcp` in a TCP option, `paper` in a byte of
@@ -119,7 +124,8 @@ pub struct ModelArgs {
     /// Set the number of programs that read (N_P).
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub programs: u32,
-    /// Set the microseconds to process a strip (P) [default: measured on this machine].
+    /// Set the microseconds to process a strip's interrupts (P) [default: the softirqs of 64 KiB,
+    /// measured on this machine, which needs root].
     #[arg(long, value_name = "US")]
     pub process_us: Option<f64>,
     /// Set the microseconds to move a strip to another core (M) [default: measured on this machine,

@@ -1,8 +1,7 @@
 //! Arguments and values that several commands share.
 
-use std::net::SocketAddr;
-
 use clap::Args;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Faults on purpose, for tests.
@@ -25,7 +24,7 @@ pub struct JsonArgs {
 }
 
 /// A balance interval, 1 ms to 60 s.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 pub struct Interval {
     /// Nanoseconds.
@@ -62,7 +61,7 @@ impl TryFrom<String> for Interval {
 }
 
 /// The name of a program's command, without its directory.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 pub struct CommandName(pub String);
 
@@ -82,37 +81,6 @@ impl TryFrom<String> for CommandName {
 
     fn try_from(text: String) -> Result<Self, String> {
         text.parse().map_err(|why| format!("name \"{text}\": {why}"))
-    }
-}
-
-/// The address of the metrics endpoint: no other machine can reach it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct LoopbackAddress(pub SocketAddr);
-
-impl std::str::FromStr for LoopbackAddress {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let address: SocketAddr =
-            text.parse().map_err(|_| "expected an address like 127.0.0.1:9469".to_owned())?;
-        if !address.ip().is_loopback() {
-            return Err(format!(
-                "{address} is not a loopback address: metrics are for 127.0.0.1 or [::1] only"
-            ));
-        }
-        if address.port() == 0 {
-            return Err(format!("{address}: choose a port from 1 to 65535"));
-        }
-        Ok(Self(address))
-    }
-}
-
-impl TryFrom<String> for LoopbackAddress {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse().map_err(|why| format!("metrics \"{text}\": {why}"))
     }
 }
 

@@ -16,7 +16,7 @@ pub struct TopArgs {
     pub interval: Interval,
 }
 
-fn reading_time(text: &str) -> Result<Interval, String> {
+pub(super) fn reading_time(text: &str) -> Result<Interval, String> {
     match text.parse() {
         Ok(Interval { ns: ..100_000_000 }) => Err("out of range: give 100ms to 60s".to_owned()),
         parsed => parsed,

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufReader, Read};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What one run printed, in short.
@@ -92,7 +93,7 @@ impl Masked {
 }
 
 /// How what a contestant's runs printed agrees with the baseline's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Agreement {
     /// Byte for byte.

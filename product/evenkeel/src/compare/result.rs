@@ -6,6 +6,7 @@ use std::fmt;
 
 use comfy_table::{CellAlignment, Table, presets};
 use evenkeel_trial::{Line, Plan, Record, Role, Verdict, interrupt, judge};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::contestant::Contestant;
@@ -17,7 +18,7 @@ pub const COLUMNS: [&str; 7] =
     ["contestant", "median", "vs default", "verdict", "moves", "prints", "runs"];
 
 /// A comparison of one program.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Comparison {
     /// The command and its arguments.
     pub command: Vec<String>,
@@ -34,7 +35,7 @@ pub struct Comparison {
 }
 
 /// One contestant.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Row {
     /// Its name.
     pub contestant: String,

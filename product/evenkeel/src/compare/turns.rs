@@ -42,7 +42,7 @@ pub struct Turns<'a> {
     seen: BTreeSet<Family>,
     /// Where the program does not run by itself, no contestant is tried.
     has_baseline: bool,
-    /// By contestant.
+    /// What the program printed, by contestant.
     printed: BTreeMap<usize, BTreeSet<Printed>>,
 }
 

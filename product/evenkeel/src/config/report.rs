@@ -12,7 +12,7 @@ use super::{default_files, parse, read, read_default};
 use crate::cli::ConfigCommand;
 
 /// The tables of a file, in the order in which they are shown.
-const TABLES: [&str; 5] = ["run", "daemon", "sched", "zone", "ias"];
+const TABLES: [&str; 7] = ["run", "daemon", "irq", "sched", "zone", "ias", "cluster"];
 
 /// A file that was looked at.
 struct Source {
@@ -157,12 +157,15 @@ fn take_over(entries: &mut Entries, path: &Path, nearer: &Table) {
             }
             let place = (number, key);
             let (value, mut from) = match (entries.remove(&place), value) {
-                // Lists are joined, the nearer one first; what one file turns on, none turns off.
+                // Lists are joined, the nearer one first; what one file turns on, none turns off,
+                // except for interrupts.
                 (Some(farther), Value::Array(list)) if *name == "daemon" => {
                     let more = farther.value.as_array().into_iter().flatten();
                     (Value::Array(list.iter().chain(more).cloned().collect()), farther.from)
                 }
-                (Some(farther), Value::Boolean(false)) if farther.value == Value::Boolean(true) => {
+                (Some(farther), Value::Boolean(false))
+                    if *name != "irq" && farther.value == Value::Boolean(true) =>
+                {
                     entries.insert(place, farther);
                     continue;
                 }
@@ -186,13 +189,17 @@ mod tests {
     fn what_is_shown_has_the_same_effect_as_all_files_together() {
         let system = "[run]\npolicy = \"paper\"\noverride = true\n\
              [daemon]\nnames = [\"far\"]\nmetrics = \"127.0.0.1:9469\"\n\
+             [irq]\nmode = \"level\"\ntake-over = true\n\
              [sched]\nmax-idle-wait = \"5ms\"\nslice-us = 3000\nias-auto = true\n\
-             [zone]\nbalance_level = 2\nbalance_cpus_avg_enable = 0\n[ias]\n";
+             [zone]\nbalance_level = 2\nbalance_cpus_avg_enable = 0\n[ias]\n\
+             [cluster]\nrecords = \"/far\"\n";
         for user in [
             "",
             "[run]\npolicy = \"lag\"\noverride = false\ncpus = \"0-1\"\n",
             "[daemon]\nnames = [\"near\"]\ncgroups = [\"/a\"]\n[sched]\nstrict = true\n",
+            "[cluster]\nrecords = \"/near\"\n",
             "[sched]\nzone = \"hot\"\n[zone]\nbal_cpus_avg_enable = 1\n",
+            "[irq]\nmode = \"off\"\ninterval = \"9s\"\ntake-over = false\n",
         ] {
             let text = show(&[source("/system", system), source("/user", user)]).unwrap();
             let together = parse(user).unwrap().or(parse(system).unwrap());

@@ -12,6 +12,7 @@ use evenkeel_irq::online_cpus;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -30,7 +31,7 @@ pub struct Beside {
 }
 
 /// What came of `--move-noise`.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct InterruptsSummary {
     /// The moves, in their order.
     pub moves: Vec<Value>,

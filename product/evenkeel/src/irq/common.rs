@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use evenkeel_irq::{Accounting, Program, ProgramError, Snapshot};
+use evenkeel_irq::{Accounting, Aim, Program, ProgramError, Snapshot};
 use evenkeel_journal::UndoReport;
 use evenkeel_machine::CpuSet;
 
@@ -34,19 +34,34 @@ pub fn source_of_figures(snapshot: &Snapshot) -> String {
     }
 }
 
+/// Why a plan with this aim has no move.
+pub fn why_none(aim: Aim) -> &'static str {
+    match aim {
+        Aim::Level => "no move makes the largest share clearly smaller",
+        Aim::SourceAware => "what each busy source brings is received on its CPU, or not on one",
+    }
+}
+
 /// What was taken back, and what could not be.
 pub fn say_report(report: &UndoReport) {
-    for file in &report.restored_settings {
-        say(&format!("{}: set back to its earlier value.", file.display()));
-    }
-    for kept in &report.kept_settings {
-        let file = kept.file.display();
-        say(&format!("{file}: left at {}, which another process set.", kept.found));
-    }
-    for ban in &report.lifted_bans {
-        say(&format!("irqbalance (process {}) may move line {} again.", ban.pid, ban.line));
-    }
+    taken_back(report).iter().for_each(|line| say(line));
     report.errors.iter().for_each(|why| warn(&why.to_string()));
+}
+
+/// What was taken back and what was left, in words, without what could not be.
+pub fn taken_back(report: &UndoReport) -> Vec<String> {
+    let restored = report.restored_settings.iter();
+    let restored =
+        restored.map(|file| format!("{}: set back to its earlier value.", file.display()));
+    let kept = report.kept_settings.iter().map(|kept| {
+        let file = kept.file.display();
+        format!("{file}: left at {}, which another process set.", kept.found)
+    });
+    let lifted = report
+        .lifted_bans
+        .iter()
+        .map(|ban| format!("irqbalance (process {}) may move line {} again.", ban.pid, ban.line));
+    restored.chain(kept).chain(lifted).collect()
 }
 
 /// Prints a line. Not by println, which panics when standard output is closed.

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use evenkeel_irq::{Aim, Observer};
 use evenkeel_journal::find_irqbalance;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -18,6 +19,10 @@ const LOCK: &str = "irq.lock";
 /// # Errors
 /// The file cannot be locked for another reason.
 pub fn enter(directory: &Path, takes_over: bool) -> Result<Result<File, String>> {
+    // Before the file is made: a user could not remove what another one left there.
+    if let Some(why) = reason_against_user() {
+        return Ok(Err(why));
+    }
     // A second process is named even where irqbalance runs, too.
     Ok(lock(directory)?.and_then(|file| reason_against(takes_over).map_or(Ok(file), Err)))
 }
@@ -25,8 +30,8 @@ pub fn enter(directory: &Path, takes_over: bool) -> Result<Result<File, String>>
 /// What makes every move impossible, and what to do. `takes_over`: irqbalance is to be told to leave the
 /// moved lines alone.
 pub fn reason_against(takes_over: bool) -> Option<String> {
-    if !nix::unistd::geteuid().is_root() {
-        return Some("only root may move interrupts: run it as root".to_owned());
+    if let Some(why) = reason_against_user() {
+        return Some(why);
     }
     let running = find_irqbalance(Path::new("/"));
     if takes_over {
@@ -38,6 +43,20 @@ pub fn reason_against(takes_over: bool) -> Option<String> {
         "irqbalance runs (process {}), and would move lines back: stop it first (systemctl stop \
          irqbalance), or have it leave the moved lines alone (evenkeel irq run --take-over)",
         one.pid
+    ))
+}
+
+/// What a user lacks.
+fn reason_against_user() -> Option<String> {
+    let is_root = nix::unistd::geteuid().is_root();
+    (!is_root).then(|| "only root may move interrupts: run it as root".to_owned())
+}
+
+/// What makes moves with this aim impossible; `None`: nothing.
+pub fn reason_against_aim(aim: Aim, observer: &Observer) -> Option<String> {
+    let why = observer.unmeasured().filter(|_| aim == Aim::SourceAware)?;
+    Some(format!(
+        "--mode source-aware needs to see which CPUs receive packets (root, Linux 6.3 or newer): {why}"
     ))
 }
 

@@ -7,8 +7,8 @@ use evenkeel_control::{END_SIGNALS, watch_signals};
 use evenkeel_irq::{Accounting, Event, Mover, Observer, once};
 use evenkeel_journal::{failpoint, runtime_dir};
 
-use super::common::{cpus_of, say, say_report, source_of_figures, time, warn};
-use super::gate::enter;
+use super::common::{cpus_of, say, say_report, source_of_figures, time, warn, why_none};
+use super::gate::{enter, reason_against_aim};
 use super::signals::is_told_to_end;
 use crate::cli::IrqOnceArgs;
 use crate::exit::{IMPOSSIBLE, UNSUCCESSFUL};
@@ -39,7 +39,12 @@ pub fn main(args: &IrqOnceArgs) -> Result<i32> {
     let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let supervisor = supervisor::command(&args.faults);
     let mut mover = Mover::open(&directory, command, supervisor, args.take_over)?;
-    let mut observer = Observer::start()?;
+    let mut observer = Observer::start(args.mode)?;
+    if let Some(why) = reason_against_aim(args.mode, &observer) {
+        mover.close();
+        warn(&why);
+        return Ok(IMPOSSIBLE);
+    }
     if args.take_over {
         observer.take_over();
     }
@@ -52,7 +57,7 @@ pub fn main(args: &IrqOnceArgs) -> Result<i32> {
     if matches!(snapshot.accounting, Accounting::Counts(_)) {
         warn(&format!("{} Lines stay.", source_of_figures(&snapshot)));
     }
-    let events = match once(snapshot, &mut mover) {
+    let events = match once(snapshot, args.mode, &mut mover) {
         Ok(events) => events,
         Err(why) => {
             say_report(&mover.close());
@@ -62,7 +67,7 @@ pub fn main(args: &IrqOnceArgs) -> Result<i32> {
     events.iter().for_each(|event| say(&event.to_string()));
     let moved = events.iter().filter(|event| matches!(event, Event::Moved(_))).count();
     if moved == 0 {
-        say("Nothing is moved: no move makes the largest share clearly smaller.");
+        say(&format!("Nothing is moved: {}.", why_none(args.mode)));
         say_report(&mover.close());
         return Ok(0);
     }

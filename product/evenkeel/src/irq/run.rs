@@ -3,24 +3,26 @@
 
 use anyhow::{Context, Result};
 use evenkeel_control::{END_SIGNALS, watch_signals};
-use evenkeel_irq::{Accounting, Event, Mover, Observer, Rounds};
+use evenkeel_irq::{Aim, Event, Mover, Observer, Rounds};
 use evenkeel_journal::{UndoReport, failpoint, runtime_dir};
 use evenkeel_machine::CpuSet;
 use nix::sys::signalfd::SignalFd;
 
-use super::common::{cpus_of, say, say_report, source_of_figures, time, warn};
-use super::gate::enter;
+use super::common::{cpus_of, say, say_report, time, warn};
+use super::gate::{enter, reason_against_aim};
 use super::signals::is_told_to_end;
+use super::trace::{Seen, Trace};
 use crate::cli::IrqRunArgs;
 use crate::exit::{IMPOSSIBLE, UNSUCCESSFUL};
-use crate::supervisor;
+use crate::trace_file::TraceFile;
+use crate::{confine, supervisor};
 
 /// Moves interrupts until SIGTERM or SIGINT, or until the program of `--for` ends. Returns the exit
-/// code.
+/// code. `trace` is the file of `--perfetto`.
 ///
 /// # Errors
 /// There is no journal, or interrupts cannot be observed.
-pub fn main(args: &IrqRunArgs) -> Result<i32> {
+pub fn main(args: &IrqRunArgs, trace: Option<TraceFile>) -> Result<i32> {
     failpoint::arm(args.faults.abort_at);
     let signals = watch_signals(&END_SIGNALS).context("cannot wait for signals")?;
     let protected = match cpus_of(args.program.as_ref()) {
@@ -40,29 +42,39 @@ pub fn main(args: &IrqRunArgs) -> Result<i32> {
     };
     let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let supervisor = supervisor::command(&args.faults);
+    let observer = Observer::start(args.mode)?;
+    if let Some(why) = reason_against_aim(args.mode, &observer) {
+        warn(&why);
+        return Ok(IMPOSSIBLE);
+    }
     let mut mover = Mover::open(&directory, command, supervisor, args.take_over)?;
-    let talk = Talk { is_json: args.json };
-    let ended = rounds(args, &signals, protected, &mut mover, &talk);
+    if trace.is_some() {
+        confine::remove_only_from(&directory);
+    }
+    let mut talk = Talk { is_json: args.json, trace: Trace::start(trace) };
+    let ended = rounds(args, &signals, (observer, protected), &mut mover, &mut talk);
     // However it ended.
     let report = mover.close();
     talk.end(&report)?;
     ended.map(|()| i32::from(!report.errors.is_empty()))
 }
 
-/// How events are printed.
+/// Where events are told: standard output and the trace.
 struct Talk {
     is_json: bool,
+    trace: Trace,
 }
 
 impl Talk {
-    /// What is for people only.
+    /// Says something that is for people only: not with `--json`.
     fn note(&self, what: &str) {
         if !self.is_json {
             say(what);
         }
     }
 
-    fn event(&self, event: &Event) -> Result<()> {
+    fn event(&mut self, event: &Event) -> Result<()> {
+        self.trace.event(event);
         if self.is_json {
             say(&serde_json::to_string(event)?)
         } else {
@@ -71,7 +83,8 @@ impl Talk {
         Ok(())
     }
 
-    fn end(&self, report: &UndoReport) -> Result<()> {
+    fn end(&mut self, report: &UndoReport) -> Result<()> {
+        self.trace.end(report);
         if self.is_json {
             say(&serde_json::to_string(&serde_json::json!({ "undone": report }))?);
             report.errors.iter().for_each(|why| warn(&why.to_string()));
@@ -85,35 +98,50 @@ impl Talk {
 fn rounds(
     args: &IrqRunArgs,
     signals: &SignalFd,
-    mut protected: CpuSet,
+    (mut observer, mut protected): (Observer, CpuSet),
     mover: &mut Mover,
-    talk: &Talk,
+    talk: &mut Talk,
 ) -> Result<()> {
-    let mut observer = Observer::start()?;
     if args.take_over {
         observer.take_over();
     }
-    let mut rounds = Rounds::default();
+    let mut rounds = Rounds::new(args.mode);
     let program = args.program.as_ref();
     let beside = program.map(|program| format!(", away from {program} (CPUs {protected})"));
     let seconds = time(args.interval).as_secs_f64();
     let beside = beside.unwrap_or_default();
-    talk.note(&format!("Moving interrupts{beside}, a round every {seconds} s."));
-    let mut has_said = false;
+    let aim = match args.mode {
+        Aim::Level => "to level them",
+        Aim::SourceAware => "to where their packets are received",
+    };
+    let begin = format!("Moving interrupts {aim}{beside}, a round every {seconds} s.");
+    talk.note(&begin);
+    talk.trace.note("started", &begin);
+    if let Some(why) = observer.unmeasured() {
+        warn(&format!("interrupt lines stay, because their times cannot be measured: {why}"));
+        talk.trace.note("interrupt lines stay", why);
+    }
     while !is_told_to_end(signals, time(args.interval))? {
         match cpus_of(program) {
             Ok(cpus) => protected = cpus,
             Err(why) => {
                 talk.note(&format!("{why}. Interrupts are moved back."));
+                talk.trace.note("moves back", &why.to_string());
                 return Ok(());
             }
         }
-        let snapshot = observer.snapshot(&protected, &mover.originals())?;
-        if matches!(snapshot.accounting, Accounting::Counts(_)) && !has_said {
-            warn(&format!("{} Lines stay.", source_of_figures(&snapshot)));
-            has_said = true;
-        }
-        for event in rounds.round(snapshot, mover)? {
+        let snapshot = observer.observe(&protected, &mover.originals())?;
+        talk.trace.round(&Seen {
+            machine: observer.machine(),
+            protected: &protected,
+            taken_pct: observer.taken_pct(),
+            snapshot: snapshot.as_ref(),
+        });
+        let events = match snapshot {
+            None => rounds.rest(mover)?,
+            Some(snapshot) => rounds.round(snapshot, mover)?,
+        };
+        for event in events {
             talk.event(&event)?;
         }
     }

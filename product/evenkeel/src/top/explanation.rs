@@ -5,8 +5,9 @@ use evenkeel_host::{Accounting, ThreadTimes};
 
 use super::interrupts::Rate;
 use super::model::{Keel, Model, Program};
-use super::table::{Pane, clean};
+use super::table::Pane;
 use super::tables::{answer_key, decision_key, interrupt_key, left_pct, name, tasks_pct};
+use crate::terminal::clean;
 use crate::{decision_text, status};
 
 /// So many of the last decisions are told with a program.

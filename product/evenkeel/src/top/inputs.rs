@@ -15,7 +15,7 @@ use super::sources::Sources;
 /// The first interval is short, so that figures of an interval are soon there.
 const FIRST: Duration = Duration::from_millis(250);
 
-/// What came.
+/// An input of the screen.
 pub enum Input {
     /// A reading.
     Reading(Box<Model>),

@@ -36,7 +36,7 @@ struct Line {
 /// How often one line came.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rate {
-    /// Of which kind it is.
+    /// A line or a softirq.
     pub kind: Kind,
     /// Its number, or its abbreviation.
     pub label: String,

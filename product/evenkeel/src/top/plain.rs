@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use comfy_table::{CellAlignment, Table as Text, presets};
 
 use super::model::Model;
-use super::table::{Pane, Table, clean};
+use super::table::{Pane, Table};
+use crate::terminal::clean;
 
 /// Rows of interrupts that are printed: those that come most often.
 const INTERRUPTS: usize = 20;

@@ -1,7 +1,7 @@
 //! The terminal while `evenkeel top` draws on it: its settings are changed here and nowhere else, and
 //! given back however the program ends.
 
-use std::io::{self, BufWriter, IsTerminal, Stdout, stdout};
+use std::io::{self, BufWriter, Stdout, stdout};
 
 use anyhow::{Context, Result};
 use ratatui::backend::{Backend, CrosstermBackend};
@@ -10,7 +10,7 @@ use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::layout::{Position, Rect};
 
@@ -91,14 +91,6 @@ impl Drop for Screen {
 fn give_back() {
     let _ = execute!(stdout(), Show, LeaveAlternateScreen);
     let _ = disable_raw_mode();
-}
-
-/// Whether it is of use to draw: standard output is a terminal that can move its cursor and tells its
-/// size.
-pub fn can_draw() -> bool {
-    let term = std::env::var_os("TERM").unwrap_or_default();
-    let can_move = stdout().is_terminal() && !term.is_empty() && term != "dumb";
-    can_move && size().is_ok_and(|(columns, lines)| columns > 0 && lines > 0)
 }
 
 /// Whether colours are wanted (<https://no-color.org>).

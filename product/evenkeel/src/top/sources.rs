@@ -161,7 +161,7 @@ impl Interrupts {
 struct Unobserved {
     budget: Budget,
     observer: Option<Observer>,
-    /// By their first process.
+    /// The programs that are followed, by their first process.
     followed: BTreeSet<u32>,
     last: Rc<Reading>,
     threads: BTreeMap<u32, Vec<ThreadTimes>>,

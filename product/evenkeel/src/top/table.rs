@@ -3,6 +3,8 @@
 
 use std::cmp::Ordering;
 
+use crate::terminal::clean;
+
 /// The panes, from top to bottom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pane {
@@ -190,19 +192,6 @@ impl Table {
         }
         places
     }
-}
-
-/// The text with a `?` for each character that would move the cursor, hide others or turn the direction
-/// of writing: a program may have any name.
-pub fn clean(text: &str) -> String {
-    let is_harmful = |letter: char| {
-        letter.is_control()
-            || matches!(letter,
-                '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-                | '\u{e0000}'..='\u{e007f}')
-    };
-    text.chars().map(|letter| if is_harmful(letter) { '?' } else { letter }).collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use super::explanation::explain;
 use super::keys::{Shown, State};
 use super::layout::{GAP, fitting, heights, wrapped};
 use super::model::Model;
-use super::table::{Level, Pane, Row, Table, clean};
+use super::table::{Level, Pane, Row, Table};
+use crate::terminal::clean;
 
 /// Columns at the left for the mark of the chosen pane and row.
 const MARK: u16 = 2;
@@ -35,7 +36,7 @@ const KEYS: [(&str, &str); 12] = [
 /// How things look.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
-    /// With colours.
+    /// Whether it has colours.
     pub has_colours: bool,
 }
 

@@ -1,0 +1,339 @@
+//! Slurm's commands, which know the nodes of a job and run `evenkeel cluster node` on each of them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io;
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::node::Answer;
+use super::record::Found;
+use crate::cli::JobId;
+use crate::exit::NotRunning;
+
+/// What a report can do without Slurm.
+const REMEDY: &str =
+    "run this where Slurm's commands are, or give the directory of the records (--from)";
+/// How long the nodes of a job that has ended may be busy with others, in seconds.
+const PATIENCE_S: u32 = 30;
+
+/// What the nodes of a job said.
+#[derive(Debug, Default)]
+pub struct Asked {
+    pub found: Found,
+    /// The nodes that were asked.
+    pub nodes: Vec<String>,
+}
+
+/// What Slurm knows of a job.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Job {
+    /// Its nodes, as a list like `node[1-2]`.
+    nodes: String,
+    /// Its number, while it runs: the nodes can be asked by a step of it.
+    runs_as: Option<String>,
+    partition: Option<String>,
+}
+
+/// Asks the nodes of a job: these, or those that Slurm knows.
+///
+/// # Errors
+/// There is no Slurm here, it does not know the job (any more), the job is another user's, or no node
+/// answers.
+pub fn ask(job: &JobId, nodes: Option<&str>) -> Result<Asked> {
+    let known = match nodes {
+        Some(list) => Job { nodes: list.to_owned(), ..Job::default() },
+        None => find(job)?,
+    };
+    let nodes = expand(&known.nodes)?;
+    let output = start_step(job, &known, nodes.len())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let answers = by_task(&output.stdout);
+    if answers.is_empty() {
+        let how = match known.runs_as {
+            Some(_) => "a step of the job".to_owned(),
+            None => format!("a job of its own, which waits for its nodes for {PATIENCE_S} s"),
+        };
+        bail!(
+            "job {job}: srun could not ask {} by {how}: {}; ask again later, name other nodes \
+             (--nodes), or have the records on a file system that all nodes share (table [cluster], \
+             --from)",
+            known.nodes,
+            in_a_line(&said)
+        );
+    }
+    let mut asked = Asked { nodes, ..Asked::default() };
+    let mut silent = asked.nodes.clone();
+    for answer in answers.values() {
+        match Answer::parse(answer) {
+            Ok(answer) => {
+                silent.retain(|node| *node != answer.node);
+                let found = answer.into_found();
+                asked.found.records.extend(found.records);
+                asked.found.problems.extend(found.problems);
+            }
+            Err(why) => asked.found.problems.push(format!("a node's answer: {why}")),
+        }
+    }
+    if !silent.is_empty() && !output.status.success() {
+        let problem = format!("{} did not answer: {}", silent.join(", "), in_a_line(&said));
+        asked.found.problems.push(problem);
+    }
+    Ok(asked)
+}
+
+/// Asks Slurm's controller, and then its accounting, which few sites without a database have.
+fn find(job: &JobId) -> Result<Job> {
+    let shown = run("scontrol", ["--oneliner", "show", "job", job.as_str()])?;
+    if shown.status.success() {
+        let text = String::from_utf8_lossy(&shown.stdout);
+        return of_controller(job, line_of(&text, job)?);
+    }
+    let job_flag = format!("--jobs={job}");
+    let format = "--format=NodeList,Partition,UID";
+    let words = [job_flag.as_str(), "--allocations", "--noheader", "--parsable2", format];
+    let kept = run("sacct", words).ok().filter(|kept| kept.status.success());
+    let kept = kept.map(|kept| String::from_utf8_lossy(&kept.stdout).into_owned());
+    if let Some(line) = kept.as_deref().and_then(|text| text.lines().next_back()) {
+        return of_accounting(job, line);
+    }
+    bail!(
+        "job {job}: Slurm does not know it: {}; without accounting it forgets a job some minutes after \
+         its end: name the job's nodes (--nodes), or give the directory of the records (--from)",
+        in_a_line(&String::from_utf8_lossy(&shown.stderr))
+    )
+}
+
+/// Whether a line of `scontrol` is about this job: that of an array has one for each task.
+fn is_of(line: &str, job: &JobId) -> bool {
+    let number = |name: &str| field(line, name)?.parse::<u32>().ok();
+    let array = number("ArrayJobId").zip(number("ArrayTaskId"));
+    let array = array.map(|(array, task)| format!("{array}_{task}"));
+    number("JobId").is_some_and(|number| job.is(number, array.as_deref()))
+}
+
+/// The line of the job; of an array there is one for each task.
+///
+/// # Errors
+/// None of the lines is of the job: it is an array.
+fn line_of<'a>(text: &'a str, job: &JobId) -> Result<&'a str> {
+    if text.trim().is_empty() {
+        return Ok("");
+    }
+    let line = text.lines().find(|line| is_of(line, job));
+    line.with_context(|| format!("job {job} is an array: name one of its tasks, as in {job}_1"))
+}
+
+/// The value of a field in a line of `NAME=VALUE` words.
+fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let value = |word: &'a str| word.strip_prefix(name)?.strip_prefix('=');
+    line.split_whitespace().find_map(value)
+}
+
+fn of_controller(job: &JobId, line: &str) -> Result<Job> {
+    let user = field(line, "UserId").unwrap_or_default();
+    let uid = user.rsplit_once('(').map(|(_, uid)| uid.trim_end_matches(')'));
+    check_user(job, uid)?;
+    let state = field(line, "JobState").unwrap_or("unknown");
+    let nodes = check_nodes(job, field(line, "NodeList"), state)?;
+    let runs = matches!(state, "RUNNING" | "SUSPENDED");
+    Ok(Job {
+        nodes,
+        runs_as: field(line, "JobId").filter(|_| runs).map(str::to_owned),
+        partition: field(line, "Partition").map(str::to_owned),
+    })
+}
+
+fn of_accounting(job: &JobId, line: &str) -> Result<Job> {
+    let mut fields = line.split('|');
+    let nodes = check_nodes(job, fields.next(), "unknown")?;
+    let partition = fields.next().filter(|name| !name.is_empty()).map(str::to_owned);
+    check_user(job, fields.next())?;
+    Ok(Job { nodes, runs_as: None, partition })
+}
+
+/// # Errors
+/// The job is another user's.
+fn check_user(job: &JobId, uid: Option<&str>) -> Result<()> {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    let own = unsafe { libc::geteuid() };
+    match uid.and_then(|uid| uid.trim().parse::<u32>().ok()) {
+        Some(uid) if uid != own => bail!(
+            "job {job} is of user {uid}, and only that user can read its records: run this command as \
+             that user"
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// # Errors
+/// The job has had no nodes.
+fn check_nodes(job: &JobId, nodes: Option<&str>, state: &str) -> Result<String> {
+    let is_list =
+        |nodes: &&str| !nodes.is_empty() && *nodes != "(null)" && *nodes != "None assigned";
+    match nodes.map(str::trim).filter(is_list) {
+        Some(nodes) => Ok(nodes.to_owned()),
+        None => bail!("job {job} has had no nodes (its state: {state}): ask once it has run"),
+    }
+}
+
+/// The names in a list like `node[1-2]`.
+fn expand(list: &str) -> Result<Vec<String>> {
+    let shown = run("scontrol", ["show", "hostnames", list])?;
+    let text = String::from_utf8_lossy(&shown.stdout);
+    let names: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+    if names.is_empty() {
+        let why = in_a_line(&String::from_utf8_lossy(&shown.stderr));
+        bail!("\"{list}\" names no node ({why}): give a list like node1,node[5-7]");
+    }
+    Ok(names)
+}
+
+/// Runs this executable on each node.
+fn start_step(job: &JobId, known: &Job, nodes: usize) -> Result<Output> {
+    let program = std::env::current_exe().context("this executable cannot be found")?;
+    let mut srun = command("srun");
+    srun.arg(format!("--nodelist={}", known.nodes))
+        .arg(format!("--nodes={nodes}"))
+        .arg(format!("--ntasks={nodes}"))
+        // Lines of different nodes are kept apart by a label.
+        .args(["--ntasks-per-node=1", "--label", "--quiet", "--chdir=/", "--mpi=none", "--wait=0"]);
+    // A job that is suspended takes no step: it must not be waited for.
+    srun.arg(format!("--immediate={PATIENCE_S}"));
+    if let Some(number) = &known.runs_as {
+        srun.arg(format!("--jobid={number}")).arg("--overlap");
+    } else {
+        srun.args(["--overcommit", "--time=1", "--job-name=evenkeel-report"]);
+        if let Some(partition) = &known.partition {
+            srun.arg(format!("--partition={partition}"));
+        }
+    }
+    // The step is none to be balanced, whatever the job or the user's environment says.
+    let help = run("srun", ["--help"])?;
+    if String::from_utf8_lossy(&help.stdout).contains("--evenkeel") {
+        srun.arg("--evenkeel=off");
+    }
+    srun.arg(program).args(["cluster", "node", job.as_str()]);
+    output(srun, "srun")
+}
+
+/// What each task printed: srun writes the number of the task in front of each line, and of each part of
+/// a long one.
+fn by_task(text: &[u8]) -> BTreeMap<u32, Vec<u8>> {
+    let mut tasks: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+    for line in text.split(|byte| *byte == b'\n') {
+        let Some(colon) = line.windows(2).position(|pair| pair == b": ") else { continue };
+        let number =
+            std::str::from_utf8(&line[..colon]).ok().and_then(|text| text.trim().parse().ok());
+        if let Some(number) = number {
+            tasks.entry(number).or_default().extend(&line[colon + 2..]);
+        }
+    }
+    tasks
+}
+
+/// A command of Slurm. What the surrounding job set for its own steps would hold for this one, too.
+fn command(name: &str) -> Command {
+    let mut command = Command::new(name);
+    for (variable, _) in std::env::vars_os() {
+        let text = variable.to_string_lossy();
+        let is_of_job = text.starts_with("SLURM_") || text.starts_with("_SLURM");
+        if is_of_job && text != "SLURM_CONF" {
+            command.env_remove(variable);
+        }
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+fn run<A: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item = A>) -> Result<Output> {
+    let mut command = command(name);
+    command.args(arguments);
+    output(command, name)
+}
+
+fn output(mut command: Command, name: &str) -> Result<Output> {
+    command.output().map_err(|why| match why.kind() {
+        io::ErrorKind::NotFound => NotRunning(format!("no {name} is in PATH: {REMEDY}")).into(),
+        _ => anyhow::Error::from(why).context(format!("{name} cannot be started")),
+    })
+}
+
+/// What a command of Slurm said on standard error, in one line.
+fn in_a_line(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if lines.is_empty() { "it said nothing".to_owned() } else { lines.join("; ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(text: &str) -> JobId {
+        text.parse().unwrap()
+    }
+
+    fn line(user: u32, state: &str, nodes: &str) -> String {
+        format!(
+            "JobId=77 ArrayJobId=70 ArrayTaskId=3 JobName=x UserId=me({user}) GroupId=me(1) \
+             JobState={state} Reason=None Partition=all ReqNodeList=(null) ExcNodeList=(null) \
+             NodeList={nodes} BatchHost=node1"
+        )
+    }
+
+    fn own_uid() -> u32 {
+        nix::unistd::geteuid().as_raw()
+    }
+
+    #[test]
+    fn the_nodes_of_a_job_are_read_from_the_controller() {
+        let known = |state, nodes| of_controller(&job("77"), &line(own_uid(), state, nodes));
+        let running = known("RUNNING", "node[1-2]").unwrap();
+        assert_eq!((running.nodes.as_str(), running.runs_as.as_deref()), ("node[1-2]", Some("77")));
+        let ended = known("COMPLETED", "node1").unwrap();
+        assert_eq!((ended.runs_as, ended.partition.as_deref()), (None, Some("all")));
+        let why = known("PENDING", "(null)").unwrap_err().to_string();
+        assert!(why.contains("has had no nodes (its state: PENDING)"), "{why}");
+        let other = of_controller(&job("77"), &line(own_uid() + 1, "RUNNING", "node1"));
+        let why = other.unwrap_err().to_string();
+        assert!(why.contains("run this command as that user"), "{why}");
+    }
+
+    #[test]
+    fn a_task_of_an_array_is_found_among_the_lines() {
+        let line = line(0, "RUNNING", "node1");
+        for (name, is_it) in [("77", true), ("70_3", true), ("70_4", false), ("70", false)] {
+            assert_eq!(is_of(&line, &job(name)), is_it, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_array_is_refused_where_one_of_its_tasks_is_meant() {
+        let lines = [line(0, "RUNNING", "node1"), line(0, "RUNNING", "node2").replace("77", "70")];
+        let lines = lines.join("\n");
+        assert!(line_of(&lines, &job("70_3")).unwrap().contains("node1"));
+        let alone = line(0, "RUNNING", "node1");
+        let why = line_of(&alone, &job("70")).unwrap_err().to_string();
+        assert!(why.contains("name one of its tasks, as in 70_1"), "{why}");
+        assert_eq!(line_of("", &job("70")).unwrap(), "");
+    }
+
+    #[test]
+    fn the_accounting_is_read_as_well() {
+        let own = own_uid();
+        let known = of_accounting(&job("77"), &format!("node[1-2]|all|{own}")).unwrap();
+        let expected =
+            Job { nodes: "node[1-2]".into(), runs_as: None, partition: Some("all".into()) };
+        assert_eq!(known, expected);
+        assert!(of_accounting(&job("77"), &format!("None assigned|all|{own}")).is_err());
+    }
+
+    #[test]
+    fn parts_of_long_lines_are_put_together_for_each_task() {
+        let tasks = by_task(b" 0: {\"a\"\n10: {\"b\": \n 0: : 1}\n10: 2}\nsrun: noise\n");
+        assert_eq!(tasks[&0], b"{\"a\": 1}");
+        assert_eq!(tasks[&10], b"{\"b\": 2}");
+        assert_eq!(tasks.len(), 2);
+    }
+}
