@@ -39,7 +39,7 @@ pub struct Options {
 struct Report {
     programs: u64,
     tasks: u64,
-    /// Of one CPU, at rest.
+    /// What the daemon takes of one CPU at rest.
     own_cpu_pct: f64,
     intervals_per_s: f64,
     /// Resident memory with all of them, in MiB.

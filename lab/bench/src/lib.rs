@@ -1,9 +1,10 @@
-//! The laboratory's benchmarks. Each is a list of contestants, metrics and
-//! aims on top of `evenkeel-experiment`, and a function that makes one run.
+//! The laboratory's benchmarks. Each is a list of contestants, metrics and aims on top of
+//! `evenkeel-experiment`, and a function that makes one run.
 //!
 //! | module | what it measures |
 //! |---|---|
 //! | [`capability`] | the capability balancer against the kernel and pinning, under noise |
+//! | [`cluster`] | jobs of Slurm on a node with a noisy CPU, with and without `srun --evenkeel` |
 //! | [`levers`] | the three levers of `evenkeel run` on parallel programs (`bench programs`) |
 //! | [`keel`] | the keel beside the kernel's own scheduler and its peers |
 //! | [`balance`] | programs on unequal CPUs, under the keel and the user-level balancer |
@@ -12,16 +13,19 @@
 //! | [`sais`] | packets processed on the CPU that reads their data |
 //! | [`free`] | free runs of the simulator beside those of a real kernel |
 //! | [`refill`] | what it costs to refill caches, fitted for the simulator |
+//! | [`scale`] | what noise costs jobs on many nodes, and what evenkeel says on each |
 //! | [`simulator_speed`], [`sweeps`] | how fast the simulator is; two sweeps compared |
 //! | [`plan_cost`], [`daemon_cost`] | what deciding costs; what the daemon costs with many programs |
 //! | [`startup_cost`] | what `evenkeel run` adds to a short program |
 //! | [`waiting_cost`] | what it costs to see how programs wait |
 //! | [`make_noise`], [`verify`] | one noise for a while; what the accounting shows of it |
 //!
-//! They share [`programs`], the parallel programs that they run, and [`mpi`], which launches ranks.
+//! They share [`programs`], the parallel programs that they run, [`mpi`], which launches ranks,
+//! [`private_daemon`], a daemon of a benchmark's own, and `crowd`, a process with many sleeping threads.
 
 pub mod balance;
 pub mod capability;
+pub mod cluster;
 mod crowd;
 pub mod daemon_cost;
 pub mod free;
@@ -35,6 +39,7 @@ pub mod private_daemon;
 pub mod programs;
 pub mod refill;
 pub mod sais;
+pub mod scale;
 pub mod simulator_speed;
 pub mod startup_cost;
 pub mod sweeps;

@@ -193,7 +193,7 @@ fn interval(plans: Vec<Row>) -> Result<Report> {
         let start = Instant::now();
         let earlier = Rc::clone(observer.last());
         observer.read()?;
-        let snapshot = observer.snapshot(&earlier, program, &usable, |id, _| Freedom {
+        let snapshot = observer.snapshot(&earlier, &[program], &usable, |id, _| Freedom {
             allowed: affinity::get(id.tid as i32).unwrap_or_default(),
             fixed: false,
         });

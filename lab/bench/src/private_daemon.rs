@@ -80,7 +80,7 @@ impl Drop for PrivateDaemon {
 /// Waits for something to become true.
 ///
 /// # Errors
-/// It does not within half a minute, cannot be found out, or a signal asked for the end.
+/// It does not become true within half a minute, it cannot be found out, or a signal asked for the end.
 pub fn until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     let begun = Instant::now();
     while !condition()? {

@@ -19,7 +19,7 @@ use evenkeel_noise::{Noise, NoiseConfig, NoiseError, NoiseKind, NoiseReport, Run
 const CPU: u32 = 0;
 /// Reported, wanted and independently measured duties may differ by this much.
 const MARGIN: f64 = 0.03;
-const TRIES: usize = 3;
+const TRIES: usize = 6;
 /// Names a generator for the process that is killed.
 const VICTIM: &str = "EVENKEEL_TEST_VICTIM";
 

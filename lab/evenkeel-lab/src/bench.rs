@@ -3,14 +3,14 @@
 
 use anyhow::Result;
 use evenkeel_bench::{
-    balance, capability, daemon_cost, free, ias, keel, levers, plan_cost, refill, sais,
-    startup_cost, waiting_cost, zone,
+    balance, capability, cluster, daemon_cost, free, ias, keel, levers, plan_cost, refill, sais,
+    scale, startup_cost, waiting_cost, zone,
 };
 use evenkeel_experiment::{Only, Options, executable};
 
 use crate::cli::{
-    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, PlanArgs, ProgramsArgs, RefillArgs,
-    SaisBenchArgs, Stranger, TurnArgs,
+    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, ClusterArgs, PlanArgs, ProgramsArgs,
+    RefillArgs, SaisBenchArgs, ScaleArgs, Stranger, TurnArgs,
 };
 use crate::command_line::command_line;
 
@@ -21,6 +21,7 @@ use crate::command_line::command_line;
 pub fn main(args: BenchArgs) -> Result<i32> {
     match args.part {
         BenchPart::Capability(args) => capability::run(&capability_options(args)?),
+        BenchPart::Cluster(args) => cluster::run(&cluster_options(args)?),
         BenchPart::Programs(args) => levers::run(&programs_options(args)?),
         BenchPart::Balance(BalanceArgs { hogs: Some(work), .. }) => balance::be_hogs(work),
         BenchPart::Balance(args) => balance::run(&guest_options(args.turns)),
@@ -34,6 +35,7 @@ pub fn main(args: BenchArgs) -> Result<i32> {
         }
         BenchPart::Refill(args) => refill::run(&refill_options(args)),
         BenchPart::Sais(args) => sais::run(&sais_options(args)?),
+        BenchPart::Scale(args) => scale::run(&scale_options(args)?),
         BenchPart::Waiting(args) => waiting_cost::run(&waiting_cost::Options { json: args.json }),
         BenchPart::Startup(args) => startup_cost::run(&startup_cost::Options { json: args.json }),
         BenchPart::Daemon(args) => daemon_cost::run(&daemon_cost::Options {
@@ -60,6 +62,23 @@ fn capability_options(args: CapabilityArgs) -> Result<capability::Asked> {
         ..Options::default()
     };
     Ok(capability::Asked { executable: executable::product()?, loop_s: None, options })
+}
+
+fn cluster_options(args: ClusterArgs) -> Result<cluster::Asked> {
+    let node = match args.node {
+        Some(node) => node,
+        None => nix::sys::utsname::uname()?.nodename().to_string_lossy().into_owned(),
+    };
+    let options = Options {
+        runs: args.runs,
+        quick: args.quick,
+        json: args.json,
+        markdown: args.markdown,
+        from: args.from,
+        command: command_line(),
+        ..Options::default()
+    };
+    Ok(cluster::Asked { node, options })
 }
 
 fn programs_options(args: ProgramsArgs) -> Result<levers::Asked> {
@@ -115,6 +134,18 @@ fn sais_options(args: SaisBenchArgs) -> Result<sais::Asked> {
             ..Options::default()
         },
     })
+}
+
+fn scale_options(args: ScaleArgs) -> Result<scale::Asked> {
+    let options = Options {
+        quick: args.quick,
+        from: args.from,
+        json: args.json,
+        markdown: args.markdown,
+        command: command_line(),
+        ..Options::default()
+    };
+    Ok(scale::Asked { executable: executable::product()?, options })
 }
 
 fn plan_options(args: PlanArgs) -> plan_cost::Options {

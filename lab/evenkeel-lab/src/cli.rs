@@ -4,6 +4,7 @@
 mod bench;
 mod noise;
 mod record;
+mod report;
 mod repro;
 mod sim;
 
@@ -11,14 +12,15 @@ use clap::{Parser, Subcommand};
 use evenkeel::cli::GenerateArgs;
 
 pub use bench::{
-    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, PlanArgs, ProgramsArgs, RefillArgs,
-    SaisBenchArgs, Stranger, TurnArgs,
+    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, ClusterArgs, PlanArgs, ProgramsArgs,
+    RefillArgs, SaisBenchArgs, ScaleArgs, Stranger, TurnArgs,
 };
 pub use noise::NoiseArgs;
 pub use record::RecordArgs;
+pub use report::ReportArgs;
 pub use repro::ReproArgs;
 pub use sim::{
-    CostArgs, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart,
+    CostArgs, EngineName, FigureName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart,
     SimReplayArgs, SimRunArgs, SimSweepArgs,
 };
 
@@ -49,6 +51,9 @@ pub enum Command {
     Repro(ReproArgs),
     /// Take time of a CPU for a while, or check the accounting against that.
     Noise(NoiseArgs),
+    /// Describe this machine, and what evenkeel does on it, in an archive to send in (a quarter of an
+    /// hour).
+    Report(ReportArgs),
     /// Write man pages or shell completions into a directory (used by `make install`).
     #[command(hide = true)]
     Generate(GenerateArgs),

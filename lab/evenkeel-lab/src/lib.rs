@@ -6,6 +6,7 @@ pub mod cli;
 mod command_line;
 mod noise;
 mod record;
+mod report;
 mod repro;
 mod sim;
 
@@ -38,6 +39,7 @@ fn dispatch(cli: Cli) -> Result<i32> {
         terminal::end_at_a_broken_pipe();
     }
     match cli.command {
+        Command::Report(args) => report::main(&args),
         Command::Sim(args) => sim::main(*args),
         Command::Record(args) => record::main(&args),
         Command::Replay(args) => sim::run_replay(&args),

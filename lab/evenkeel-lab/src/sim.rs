@@ -1,11 +1,13 @@
 //! `evenkeel-lab sim` and `replay`: makes a simulation of the flags, and shows its outcome. The
 //! simulator itself is in `lab/sim`.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
 use evenkeel_bench::simulator_speed;
@@ -16,17 +18,21 @@ use evenkeel_keel::{Aggregation, Balance, Options, Order, Parts};
 use evenkeel_machine::{Costs, Machine, PRESETS};
 use evenkeel_sim::program::{Interrupts, Thief, Workload};
 use evenkeel_sim::{
-    FaultPlan, Grid, Report, Row, STRICT, Scheduler, Simulation, Swept, TORTURE, Workers, history,
-    picture, read_rows, replay, sweep, trace, work,
+    FaultPlan, Grid, JobEngine, Report, Row, SHAPES, STRICT, Scheduler, Simulation, Spread, Swept,
+    TORTURE, Told, Workers, history, picture, read_rows, replay, sweep_on, sweep_part, trace, work,
 };
 use evenkeel_tape::Tape;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{
-    CostArgs, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart, SimReplayArgs,
-    SimRunArgs, SimSweepArgs,
+    CostArgs, EngineName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart,
+    SimReplayArgs, SimRunArgs, SimSweepArgs,
 };
 use crate::command_line::command_line;
+use crate::report::archive;
+
+/// How often an engine tries a job again, if nothing else is asked for.
+const RETRIES: u32 = 2;
 
 /// The exit code when a rule was broken, or a real kernel would have ended the scheduler.
 const BROKEN: i32 = 1;
@@ -37,11 +43,40 @@ const BROKEN: i32 = 1;
 /// The machine, the workload or a flag makes no sense, or a file cannot be written.
 pub fn main(args: SimArgs) -> Result<i32> {
     match args.part {
+        SimPart::List => list(),
         SimPart::Run(args) => run(&args),
         SimPart::Sweep(args) => run_sweep(&args),
         SimPart::Compare(args) => compare(&args),
         SimPart::Bench(args) => run_bench(&args),
     }
+}
+
+/// Prints what `sim run` and `sim sweep` know by name.
+fn list() -> Result<i32> {
+    let mut text = String::from(
+        "Workloads, with the numbers that may follow a colon, and their defaults (any other name is a \
+         file in rt-app's format):\n",
+    );
+    for (name, numbers, what) in SHAPES {
+        text += &format!("  {name}:{numbers}\n      {what}\n");
+    }
+    text += "\nMachines (any other name is a machine file, or hwloc's XML; host is this one):\n";
+    for name in PRESETS {
+        let machine = Machine::preset(name)?;
+        let capabilities: BTreeSet<u32> = machine.cpus.iter().map(|cpu| cpu.capability).collect();
+        let capabilities: Vec<String> = capabilities.iter().map(u32::to_string).collect();
+        let count = |number: usize, noun: &str| {
+            format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+        };
+        text += &format!(
+            "  {name}: {}, {}; capability {}\n",
+            count(machine.cpus.len(), "CPU"),
+            count(machine.nodes.len(), "node"),
+            capabilities.join(", ")
+        );
+    }
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(0)
 }
 
 fn machine(name: &str, costs: &CostArgs) -> Result<Machine> {
@@ -51,6 +86,8 @@ fn machine(name: &str, costs: &CostArgs) -> Result<Machine> {
         Machine::preset(name).map_err(|why| anyhow!("{why}; and there is no file of that name"))?
     } else if Path::new(name).extension().is_some_and(|ending| ending == "xml") {
         Machine::from_hwloc(Path::new(name))?
+    } else if Path::new(name).extension().is_some_and(|ending| ending == "tar") {
+        archive::machine(Path::new(name))?
     } else {
         Machine::from_toml(Path::new(name))?
     };
@@ -100,12 +137,14 @@ fn schedulers(args: &PolicyArgs) -> Result<Vec<Scheduler>> {
                             options.check_order("--ias-auto")?;
                             options.ias.auto = true;
                         }
+                        options.compact = args.compact;
                         for knob in &args.knobs {
                             let Some((name, value)) = knob.split_once('=') else {
                                 bail!("--knob {knob}: expected NAME=VALUE, like zone=warm-high");
                             };
                             options.set_parameter(name, value)?;
                         }
+                        options.check_compact()?;
                         all.push(Scheduler::Keel(options));
                     }
                 }
@@ -222,29 +261,62 @@ fn run_sweep(args: &SimSweepArgs) -> Result<i32> {
         work(&grid, std::io::stdin().lock(), std::io::stdout().lock())?;
         return Ok(0);
     }
-    let jobs =
-        args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    // A worker is started with the same command line, so it has the same grid.
+    if args.on == EngineName::Local && (args.part_runs.is_some() || args.retries.is_some()) {
+        bail!(
+            "--part-runs and --retries are for the jobs of an engine: give --on slurm or --on dask"
+        );
+    }
+    // A worker or a job is started with the same command line, so it has the same grid.
     let program = std::env::current_exe().context("cannot find this program's file")?;
     let worker = || {
         let mut command = Command::new(&program);
         command.args(std::env::args_os().skip(1)).arg("--worker");
         command
     };
+    if let Some(part) = args.part {
+        let Swept { done, lost, .. } =
+            sweep_part(&grid, Workers::Processes(1, &worker), &args.out, part)?;
+        println!("part {part}: {done} runs");
+        lost.iter().for_each(|lost| println!("{lost}"));
+        return Ok(if lost.is_empty() { 0 } else { BROKEN });
+    }
+    let spread = Spread {
+        command: std::iter::once(program.clone().into_os_string())
+            .chain(std::env::args_os().skip(1))
+            .chain(["--part".into()])
+            .collect(),
+        part_runs: args.part_runs,
+        at_once: args.jobs,
+        retries: args.retries.unwrap_or(RETRIES),
+    };
+    let python = dask_python();
+    let engine = match args.on {
+        EngineName::Local => {
+            let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
+            JobEngine::Local(Workers::Processes(args.jobs.unwrap_or_else(cpus), &worker))
+        }
+        EngineName::Slurm => JobEngine::Slurm(&spread),
+        EngineName::Dask => JobEngine::Dask(&spread, &python),
+    };
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left") {
         bar.set_style(style);
     }
-    let workers = Workers::Processes(jobs, &worker);
-    let Swept { done, lost } = sweep(&grid, args.shard, workers, &args.out, |done, of| {
-        bar.set_length(of as u64);
-        bar.set_position(done as u64);
-    })?;
+    let begin = Instant::now();
+    let Swept { done, lost, logs } =
+        sweep_on(engine, &grid, args.shard, &args.out, &mut |told| match told {
+            Told::Done(done, of) => {
+                bar.set_length(of as u64);
+                bar.set_position(done as u64);
+            }
+            Told::Said(what) => bar.suspend(|| eprintln!("{what}")),
+        })?;
     bar.finish_and_clear();
+    let seconds = begin.elapsed().as_secs_f64();
     let rows = read_rows(&args.out)?;
     let bad: Vec<&Row> = rows.iter().filter(|row| !row.report.is_good()).collect();
     println!(
-        "{done} runs; {} rows in {}, {} of them bad",
+        "{done} runs; {} rows in {}, {} of them bad; {seconds:.1} s",
         rows.len(),
         args.out.display(),
         bad.len()
@@ -266,7 +338,18 @@ fn run_sweep(args: &SimSweepArgs) -> Result<i32> {
     if !lost.is_empty() {
         println!("{} lost; the same command tries again", lost.len());
     }
+    if let Some(logs) = logs {
+        println!("the logs of its jobs are {}/log-*", logs.display());
+    }
     Ok(if bad.is_empty() && lost.is_empty() { 0 } else { BROKEN })
+}
+
+/// A Python that has Dask: the one that the user names, or that `scripts/setup dask` has made.
+fn dask_python() -> PathBuf {
+    match std::env::var_os("EVENKEEL_DASK_PYTHON").filter(|named| !named.is_empty()) {
+        Some(named) => named.into(),
+        None => evenkeel_vm::cache().join("dask/bin/python"),
+    }
 }
 
 fn compare(args: &SimCompareArgs) -> Result<i32> {

@@ -3,7 +3,7 @@
 //!
 //! cbinfo follows this very process, so everything that a benchmark starts (the program, its
 //! balancer, the hog, helper threads) counts as followed, and "foreign" is exactly the ordinary
-//! work of everybody else. Without cbinfo it is inferred: busy time less our and our children's.
+//! work of all other processes. Without cbinfo it is inferred: busy time less our and our children's.
 
 use std::collections::BTreeMap;
 

@@ -64,13 +64,13 @@ pub enum Wanted {
     NotInferior(f64, &'static str),
     /// At least so many times as good as this contestant.
     Ratio(f64, &'static str),
-    /// How many times as good as this contestant: to be known, nothing is wanted.
+    /// How many times as good as this contestant: the figure is reported, and nothing is wanted.
     Known(&'static str),
     /// At most so much less than this contestant has.
     Less(f64, &'static str),
     /// At most so much more than this contestant has.
     AtMostMore(f64, &'static str),
-    /// The same for each of those that this other figure counts.
+    /// At most so much more than this contestant has, for each one that the third field's figure counts.
     AtMostMoreEach(f64, &'static str, &'static str),
     /// At least this part of the way from what the first contestant has to what the second has,
     /// where that is less.

@@ -60,7 +60,7 @@ pub enum Kind {
     Index,
     /// How many times as much: less is better.
     Factor,
-    /// Of one call, in instructions: less is better. The kernel's own scheduler has none.
+    /// What one call costs, in instructions: less is better. The kernel's own scheduler has none.
     Cost,
     /// Work done a second: more is better.
     Throughput,

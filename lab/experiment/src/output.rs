@@ -33,11 +33,19 @@ impl Output {
     /// # Errors
     /// It cannot be written.
     pub fn write(&self, text: &str) -> Result<()> {
+        self.write_bytes(text.as_bytes())
+    }
+
+    /// The same of what is no text.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_bytes(&self, bytes: &[u8]) -> Result<()> {
         let cannot = || format!("cannot write {}", self.path.display());
         match self.temporary()? {
-            None => std::fs::write(&self.path, text).with_context(cannot),
+            None => std::fs::write(&self.path, bytes).with_context(cannot),
             Some(mut file) => {
-                file.write_all(text.as_bytes()).with_context(cannot)?;
+                file.write_all(bytes).with_context(cannot)?;
                 // A temporary file is its owner's alone; a report is for all to read.
                 let mode = std::fs::Permissions::from_mode(0o644);
                 file.as_file().set_permissions(mode).with_context(cannot)?;

@@ -39,9 +39,9 @@ const SEGMENT_BYTES: usize = 16;
 const SEGMENTS: usize = 64;
 /// Work a burst, in µs: short, so that the softirq ends before the kernel hands it to ksoftirqd.
 const BURST_US: f64 = 400.0;
-/// Sends a burst are never more, however cheap they seem.
+/// A burst never has more sends than this, however cheap they seem.
 const MAX_SENDS_PER_BURST: f64 = 100.0;
-/// No send costs less.
+/// A send is never taken to cost less than this.
 const LEAST_COST_NS: f64 = 100.0;
 /// What a send costs is measured while sends take about this share of the CPU, or more: at a small
 /// share the machine's own noise is as large.

@@ -345,7 +345,7 @@ fn panels(report: &Report, x: &Axis, id: &str) -> Vec<Panel> {
     vec![goodput(report, x, &format!("goodput-{id}"), BALANCED), costs]
 }
 
-/// Of all contestants, against the baseline.
+/// The goodput of all contestants, against the baseline.
 fn goodput(report: &Report, x: &Axis, id: &str, baseline: Method) -> Panel {
     let baseline = baseline.name();
     let mut names: Vec<&str> = report.rows.iter().map(|row| row.contestant.as_str()).collect();

@@ -16,6 +16,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Adds the rules of policy/balance_paper.h. Without their bits the keel decides as in a kernel. */
+#define LABORATORY 1
+
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef int s32;

@@ -38,6 +38,8 @@ pub(crate) enum Event {
     Watchdog,
     /// A random change is made, where faults are wanted.
     Fault,
+    /// The kernel names the node of a task's memory.
+    TellHome { task: u32 },
 }
 
 impl Event {

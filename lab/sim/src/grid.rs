@@ -9,6 +9,7 @@ use evenkeel_keel::Aggregation;
 use evenkeel_machine::Machine;
 use serde::{Deserialize, Serialize};
 
+use crate::engine_error::EngineError;
 use crate::host_error::HostError;
 use crate::limits::STRICT;
 use crate::program::Workload;
@@ -50,11 +51,52 @@ pub enum SweepError {
         /// The run.
         run: String,
     },
+    /// Two rows of the same run and input differ.
+    #[error(
+        "rows {path}:{line}: {run}: it already has another row of the same input, so the simulator was \
+         built anew meanwhile; remove the rows of one of both builds"
+    )]
+    Differ {
+        /// The file of the second row.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// The run.
+        run: String,
+    },
+    /// Another process makes a sweep into the same file.
+    #[error("another sweep writes to {path}: wait for its end, or write to another file")]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The folder beside the file of rows cannot be used.
+    #[error("the sweep's folder {path}: {source}; write to a file in a directory of yours")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong.
+        source: io::Error,
+    },
+    /// There is no such part: the sweep has ended, or was planned anew.
+    #[error("{path} has no part {part}: parts are only made by the jobs of a sweep that runs")]
+    NoPart {
+        /// The part.
+        part: usize,
+        /// The folder of the sweep.
+        path: PathBuf,
+    },
+    /// The engine cannot run the sweep.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
     /// A worker process cannot be started, or its answer is malformed.
     #[error("a worker of the sweep: {0}")]
     Worker(io::Error),
-    /// A worker process has simulated another input than this process wants.
-    #[error("a file that the sweep depends on was changed meanwhile: start it again")]
+    /// A worker process, or a job on another machine, has another input than this process wants.
+    #[error(
+        "a file that the sweep depends on was changed meanwhile, or is another one on this machine (as \
+         `--machine host` is): start it again"
+    )]
     Changed,
     /// A worker process cannot simulate a run.
     #[error("{0}")]
@@ -164,13 +206,23 @@ impl Grid {
             "{} {workload} {file:?} {machine:?} {scheduler} {options:?} {aggregation:?} {together:?}",
             env!("CARGO_PKG_VERSION")
         );
-        // FNV-1a.
-        let hash = all.bytes().chain(scheduler.object().iter().copied());
-        let hash = hash.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+        let hash = fnv1a(all.bytes().chain(scheduler.object().iter().copied()));
         Ok(format!("{hash:016x}"))
     }
+
+    /// A hash of all runs of the grid and their inputs.
+    pub(crate) fn id(&self, runs: &[Run]) -> String {
+        let seeds = format!("{:?}", self.seeds);
+        let inputs = runs.iter().flat_map(|run| run.input.bytes());
+        format!("{:016x}", fnv1a(seeds.bytes().chain(inputs)))
+    }
+}
+
+/// The 64-bit hash FNV-1a.
+pub(crate) fn fnv1a(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 impl std::fmt::Display for Run {

@@ -56,6 +56,12 @@ pub(crate) fn count_runnable(cpus: &[u8]) -> u64 {
     cpus.chunks_exact(CPU_STATE_BYTES).map(state).fold(0, u64::wrapping_add)
 }
 
+/// What the next load of the keel gets of a CPU's entry of the map `cpus`, as its entry there.
+pub(crate) fn hand_on(cpu: &[u8]) -> Vec<u8> {
+    let state = bytemuck::pod_read_unaligned::<RawCpuState>(cpu);
+    bytemuck::bytes_of(&state.handed_on()).to_vec()
+}
+
 /// Where `struct task_state` has a waiting task's vruntime and the CPU of its queue.
 const TASK_VRUNTIME_AT: usize = 8;
 const TASK_HOME_AT: usize = 136;

@@ -17,19 +17,22 @@
 //! | `workload` | workloads from files and by shape |
 //! | `random` | random numbers that are the same on every machine |
 //! | `scheduler` | which scheduler is simulated |
+//! | `paper_rules` | paper 002 to the letter: rules that no user can switch on |
 //! | `native`, `abi` | a scheduler as a shared object; the C structs that it uses |
 //! | `object_pool`, `host_error` | reuses loaded copies; why a scheduler cannot be loaded |
+//! | `engine_error` | why a job engine cannot run a sweep |
 //! | `keel_state` | what the keel keeps in its maps, for checkers and figures |
 //! | `lockup` | ends a scheduler that does not return from a callback |
 //! | `observe`, `histogram` | every event passes through it: figures, hash, checkers, record |
 //! | `report`, `perfetto`, `timeline_svg` | figures; a trace for Perfetto; a timeline as SVG |
 //! | `real_threads` | the same workload with threads of this machine, to compare a simulation with |
 //! | `replay` | replays a tape to a scheduler and compares its decisions |
-//! | `grid`, `sweep`, `workers` | many simulations: which ones, and in which threads or processes |
+//! | `grid`, `sweep`, `workers` | many simulations: which ones, on which engine, in which processes |
 
 mod abi;
 mod agenda;
 mod dsq;
+mod engine_error;
 mod grid;
 mod histogram;
 mod host_error;
@@ -42,6 +45,7 @@ mod native;
 mod object_pool;
 mod observe;
 mod outcome;
+mod paper_rules;
 mod perfetto;
 pub mod program;
 mod random;
@@ -58,6 +62,7 @@ mod topology;
 mod workers;
 mod workload;
 
+pub use engine_error::EngineError;
 pub use evenkeel_keel::Aggregation;
 pub use grid::{Grid, Row, SweepError};
 pub use host_error::HostError;
@@ -65,6 +70,7 @@ pub use kernel::CoScheduling;
 pub use limits::{STRICT, TORTURE};
 pub use mask::Mask;
 pub use outcome::{Account, Broken, Closed, End, Outcome, Overhead, Reason};
+pub use paper_rules::PaperRule;
 pub use perfetto::trace;
 pub use real_threads::{PlayError, Share, play, shares};
 pub use replay::{Difference, ReplayError, Replayed, replay};
@@ -72,7 +78,9 @@ pub use report::{Migrations, Report, Times, history};
 pub use run::RecordError;
 pub use scheduler::Scheduler;
 pub use simulation::{FaultPlan, MAX_EVENTS, Simulation};
-pub use sweep::{Lost, Shard, Swept, read as read_rows, sweep};
+pub use sweep::{
+    JobEngine, Lost, Shard, Spread, Swept, Told, read_rows, sweep, sweep_on, sweep_part,
+};
 pub use timeline_svg::{MOST_CPUS, picture};
 pub use topology::Level;
 pub use workers::{Workers, work};

@@ -1,7 +1,7 @@
 //! A scheduler as a shared object: each simulation has a loaded copy of its own. The keel gets its
 //! settings and topology before it starts, as libbpf does it; its counters are read from its maps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
@@ -12,6 +12,7 @@ use nix::sys::mman::{ProtFlags, mprotect};
 use crate::abi::{HOST, Host, HostFunctions, Ops};
 use crate::host_error::HostError;
 use crate::keel_state::{self, Fairness};
+use crate::mask::Mask;
 use crate::object_pool::{self, Loaded};
 
 /// Memory that the scheduler uses: aligned, zeroed, and freed with the instance.
@@ -28,6 +29,15 @@ impl Memory {
         let start = block.as_mut_ptr();
         self.blocks.push(block);
         start.cast()
+    }
+
+    /// Takes the blocks that begin at these addresses, which stay valid.
+    fn take(&mut self, starts: &BTreeSet<usize>) -> Vec<Box<[u64]>> {
+        let blocks = std::mem::take(&mut self.blocks).into_iter();
+        let (wanted, others) =
+            blocks.partition(|block| starts.contains(&(block.as_ptr() as usize)));
+        self.blocks = others;
+        wanted
     }
 
     /// Looks up (0), makes (1) or deletes (2) the value of a key.
@@ -184,6 +194,29 @@ impl Instance {
         if let Some(set) = self.spaces_set {
             // SAFETY: it is a variable of this copy, whose code does not run now.
             unsafe { *set.as_ptr() = (*set.as_ptr()).wrapping_add(1) }
+        }
+    }
+
+    /// Hands on to `next`, which has not run yet, what user space does when it loads the keel again: how
+    /// busy these CPUs were, and the states of tasks, which are at these addresses.
+    pub fn hand_on(&mut self, next: &mut Self, online: &Mask, tasks: &BTreeSet<usize>) {
+        next.memory.blocks.extend(self.memory.take(tasks));
+        let Some(map) = next.cpus else { return };
+        let bytes = keel_state::CPU_STATE_BYTES;
+        let storage = next.memory.allocate((next.entries as usize * bytes) as u64).cast::<u8>();
+        // SAFETY: the map is in the copy, whose code does not run now. It has no storage so far.
+        unsafe { (*map.as_ptr()).storage = storage }
+        for cpu in (0..next.entries).filter(|cpu| online.has(*cpu)) {
+            let Some(state) = self.state_of(cpu) else { continue };
+            let state = keel_state::hand_on(state);
+            // SAFETY: the storage has an entry of this size for each CPU.
+            unsafe {
+                ptr::copy_nonoverlapping(
+                    state.as_ptr(),
+                    storage.add(cpu as usize * bytes),
+                    state.len(),
+                );
+            }
         }
     }
 

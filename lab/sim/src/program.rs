@@ -123,10 +123,26 @@ pub struct TaskPlan {
     pub memory_pct: u8,
     /// The node of its memory; `None`: the node where it first runs.
     pub home: Option<u32>,
+    /// What the kernel says of that node.
+    pub told: Told,
     /// Its cgroup, by number; 0: the root.
     pub group: usize,
     /// The memory that all threads of its address space write to; none: too little to matter.
     pub memory: Option<SharedMemory>,
+}
+
+/// When the kernel names the node of a task's memory (`numa_preferred_nid`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// At its fork, if the node is known then.
+    AtFork,
+    /// When it has lived for a while, as its page faults are counted: perhaps a wrong one.
+    Later {
+        /// How long after it first ran.
+        after_ns: u64,
+        /// The node that is named.
+        node: u32,
+    },
 }
 
 /// Memory that all threads of an address space write, repeatedly from its beginning to its end.
@@ -154,6 +170,7 @@ impl TaskPlan {
             allowed: None,
             memory_pct: 100,
             home: None,
+            told: Told::AtFork,
             group: 0,
             memory: None,
         }

@@ -1,13 +1,14 @@
 //! Runs one simulation, from its input to its outcome, and records a tape of it.
 
 use evenkeel_invariants::Limits;
-use evenkeel_keel::{Gate, IdleWait, InitialData};
+use evenkeel_keel::{Balance, Gate, IdleWait, InitialData};
 use evenkeel_tape::{MOST_CPUS, Tape};
 
 use crate::host_error::HostError;
 use crate::kernel::Kernel;
 use crate::observe::{Observer, Watching};
 use crate::outcome::Outcome;
+use crate::paper_rules::PaperRule;
 use crate::program::Change;
 use crate::scheduler::Scheduler;
 use crate::simulation::{FaultPlan, Simulation};
@@ -77,7 +78,13 @@ impl Simulation {
         // each CPU, so that in a very large crowd some wait for twice as long.
         let zone = self.scheduler.options().filter(|options| options.gate == Gate::Zone);
         let gated_ns = zone.map_or(0, |options| options.max_idle_wait.ns());
-        let is_free = goes || gated_ns == IdleWait::NEVER.ns();
+        // The balance policy may, too, where no wait is too long for it: paper 002, 4.1.3.
+        let abstains = self.scheduler.options().is_some_and(|options| {
+            let may = options.balance == Balance::Capability
+                || PaperRule::of(options.parts).next().is_some();
+            may && options.max_idle_wait == IdleWait::NEVER
+        });
+        let is_free = goes || abstains || gated_ns == IdleWait::NEVER.ns();
         let limits = self.limits.map(|limits| Limits {
             idle_grace_ns: match limits.idle_grace_ns {
                 grace_ns if is_free || grace_ns == 0 => 0,

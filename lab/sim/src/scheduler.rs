@@ -10,6 +10,7 @@ use crate::abi::HostFunctions;
 use crate::host_error::HostError;
 use crate::keel_state::{role_bytes, unlimit_searches};
 use crate::native::Instance;
+use crate::paper_rules::PaperRule;
 
 pub(crate) static KEEL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/keel.so"));
 pub(crate) static FIFO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fifo.so"));
@@ -109,8 +110,15 @@ impl std::fmt::Display for Scheduler {
                 if options.order == Order::Ias && options.ias.mode == Mode::Paper {
                     f.write_str(" ias_mode=paper")?;
                 }
-                if !options.parts.is_empty() {
-                    write!(f, "+{}", options.parts)?;
+                if options.compact {
+                    f.write_str(" compact")?;
+                }
+                let parts = options.parts.to_string();
+                if !parts.is_empty() {
+                    write!(f, "+{parts}")?;
+                }
+                for rule in PaperRule::of(options.parts) {
+                    write!(f, " {}", rule.name())?;
                 }
                 // Parameters that differ from their defaults. The slice is a column of its own.
                 let usual = Options {

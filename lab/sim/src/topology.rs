@@ -52,6 +52,7 @@ struct Place {
     siblings: Vec<u32>,
     cache: usize,
     node: usize,
+    energy_rank: Option<u32>,
 }
 
 impl Topology {
@@ -65,6 +66,7 @@ impl Topology {
             levels: Vec::new(),
             has_smt: false,
         };
+        let ranks = machine.energy_ranks().map(|found| found.ranks).unwrap_or_default();
         let mut keys: Vec<(u32, u32)> = Vec::new();
         for cpu in &machine.cpus {
             let node =
@@ -79,8 +81,9 @@ impl Topology {
             topology.nodes[node].set(cpu.id);
             let siblings: Vec<u32> = cpu.siblings.iter().collect();
             topology.has_smt |= siblings.len() > 1;
+            let energy_rank = ranks.get(&cpu.id).copied();
             topology.places[cpu.id as usize] =
-                Some(Place { core: cpu.core, siblings, cache, node });
+                Some(Place { core: cpu.core, siblings, cache, node, energy_rank });
         }
         let distances = machine.distance_levels();
         for node in &machine.nodes {
@@ -152,6 +155,11 @@ impl Topology {
     /// Its node, by position in the machine.
     pub fn node(&self, cpu: u32) -> u32 {
         self.place(cpu).map_or(0, |place| place.node as u32)
+    }
+
+    /// Its place by the energy that its work needs, where known.
+    pub fn energy_rank(&self, cpu: u32) -> Option<u32> {
+        self.place(cpu)?.energy_rank
     }
 
     /// How much farther a node is than the CPU's own node, in thousandths of the local distance.

@@ -86,6 +86,11 @@ fn auto_is_nearly_as_good_as_the_best_fixed_bonus_on_tuning_workloads() {
     ] {
         assert_nearly_as_good(workload, &machine(refill_us));
     }
+}
+
+/// The same for requests that wander through two tiers. (Apart, so that both run at once.)
+#[test]
+fn auto_is_nearly_as_good_as_the_best_fixed_bonus_on_tiers() {
     let tiers = [
         "tiers:clients=99,web=20,database=20,think=20ms,requests=2000",
         "tiers:clients=100,web=20,database=20,think=20ms,requests=2000",

@@ -14,14 +14,15 @@ use evenkeel_sim::{Outcome, STRICT, Scheduler};
 
 /// Programs of the attacker have these address spaces, others 0.
 const FIRST: u32 = 1;
-/// So many attacking threads are runnable at a time.
+/// How many attacking threads are runnable at a time.
 const AT_ONCE: usize = 3;
-/// So long does each of them run.
+/// How long each of them runs.
 const RUN_MS: u64 = 90;
 const LASTS_MS: u64 = 60_000;
 const SLICE_MS: u64 = 4;
 const TURN_MS: u64 = USER_TURN_NS / MS;
-/// Out-of-turn runs take at most one part in so many of a CPU in the long run (`ORDER_FORGETS` and 1).
+/// Out-of-turn runs take at most one part in so many of a CPU in the long run (`ORDER_FORGOTTEN_PART`
+/// and 1).
 const PART: u64 = 9;
 
 #[derive(Debug, Clone, Copy)]

@@ -23,10 +23,10 @@ const SLOW_CPU: u32 = 1;
 const THIEF: NoiseConfig =
     NoiseConfig { busy_us: 1_000, period_us: 2_000, limit: Duration::from_secs(100) };
 
-/// Of the program with barriers, in its units of about 1 ms of a real CPU.
+/// The work of the program with barriers, in its units of about 1 ms of a real CPU.
 const WORK: u64 = 4800;
 const PHASES: u64 = 10;
-/// Of the hog with the least, in computations.
+/// The work of the hog with the least work, in computations.
 const HOG_WORK: u64 = 200_000;
 
 /// Measures everything under the contestant that is at work.

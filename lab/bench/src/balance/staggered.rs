@@ -58,7 +58,7 @@ fn finish(work: u64, shares: impl Iterator<Item = u64>) -> Result<Hogs> {
     })
 }
 
-/// Of the thread that asks.
+/// The CPU time of the calling thread.
 fn cpu_time() -> Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
 }

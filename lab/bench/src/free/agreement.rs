@@ -26,7 +26,7 @@ pub fn of_migrations(real: &[Share], simulated: &[Share]) -> f64 {
     1.0 - real.abs_diff(simulated) as f64 / larger as f64
 }
 
-/// Of all threads.
+/// The migrations of all threads.
 pub fn migrations(shares: &[Share]) -> u64 {
     shares.iter().map(|share| share.migrations).sum()
 }

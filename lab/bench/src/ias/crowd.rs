@@ -91,7 +91,7 @@ fn be_busy(gate: UnixStream, threads: usize) -> ! {
     };
     for _ in 1..threads {
         let gate = Arc::clone(&gate);
-        // One that is missing is missed by who gathers them.
+        // The process that gathers the threads notices a missing one.
         let _ = std::thread::Builder::new().spawn(move || busy(gate));
     }
     busy(gate)

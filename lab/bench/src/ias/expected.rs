@@ -1,5 +1,5 @@
-//! What exact aggregation would bring together: the keel's own code where nobody is late, in
-//! the simulator, on the load and the groups of the guest.
+//! What exact aggregation would bring together: the keel's own code in the simulator, where no task is
+//! late, on the load and the groups of the guest.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::round::{SETTLE, WATCH};
 /// The guest's CPUs and pairs.
 const MACHINE: &str = "name = \"guest\"\nkinds = [{ cpus = \"0-3\", capability = 1024 }]\n\
                        llcs = [\"0-1\", \"2-3\"]\ncosts = { scan_ns = 0 }\n";
-/// Nobody is done before it is over.
+/// No program ends before the measurement does.
 const LOAD: &str = "memory:programs=10,threads=100,total=1000";
 
 /// What it would bring.

@@ -54,8 +54,8 @@ pub static METRICS: [Metric; 12] = [
     Metric::new(
         TOGETHER,
         Kind::Index,
-        "the same: the part of the time in which the second CPU of a pair runs the program that the first \
-         one runs",
+        "the same: the part of the time in which the second CPU of a pair runs the program that the \
+         first one runs",
     ),
     Metric::new(WAIT_P50, Kind::Time, "the same: how long threads wait for a CPU, the median"),
     Metric::new(WAIT_P99, Kind::Time, "the same: 99 of 100 waits are shorter"),

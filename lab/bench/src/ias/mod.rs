@@ -1,5 +1,5 @@
-//! `evenkeel-lab bench ias`: sibling aggregation on a real kernel, in a virtual machine: what it costs, what
-//! it brings together, and how long others wait for it.
+//! `evenkeel-lab bench ias`: sibling aggregation on a real kernel, in a virtual machine: what it costs,
+//! which siblings it brings together, and how long other tasks wait for it.
 //!
 //! | file | the one thing in it |
 //! |---|---|
@@ -7,8 +7,8 @@
 //! | `expected` | what exact aggregation would bring together, simulated |
 //! | `round` | how it is measured, in the guest |
 //! | `crowd` | many address spaces of busy threads |
-//! | `sched` | who measures is not kept waiting by those whom it measures |
-//! | `turns` | who ran when: waits, switches, company |
+//! | `sched` | the thread that measures does not wait for the threads that it measures |
+//! | `turns` | which thread ran when: waits, switches, siblings at the same time |
 
 mod crowd;
 mod expected;
@@ -30,10 +30,10 @@ const BONUS_0: &str = "bonus-0";
 const IAS: &str = "ias";
 /// The same in the mode `paper`.
 const PAPER: &str = "paper";
-/// So many times what ran last.
+/// The bonus is this many times the last run.
 const MULTIPLE: u64 = 3;
 
-/// The bonus that programs get under this contestant; none: nobody may aggregate.
+/// The bonus that programs get under this contestant; `None`: no program aggregates.
 fn bonus(contestant: &str) -> Option<u64> {
     match contestant {
         BONUS_0 => Some(0),
@@ -96,16 +96,16 @@ fn bench(aims: Vec<Aim>) -> GuestBench {
 }
 
 const READING: &str = "\
-- An emulator has no caches: what siblings gain by them does not show here. What does is who runs next to \
-whom, how often, and what it costs in instructions.
-- The ten programs only compute: in an emulator without caches what they would write to memory makes no \
-difference, and sysbench's own takes minutes to start there.
-- CPUs 0 and 1 are a group, and CPUs 2 and 3 (`set_ias_alloc 0 1 2 3`); under the other contestants the same \
-pairs are looked at.
-- The aims for switches and company in the mode `paper` are eight tenths of what the simulator gives for the \
-keel's own code, on the same load and for as long.
-- Where address spaces take turns, they are to switch a third as often as under `fair`, and waits are to be \
-1.2 times as long at most.
+- An emulator has no caches: what siblings gain by them does not show here. What does is which task \
+runs next to which, how often, and what it costs in instructions.
+- The ten programs only compute: in an emulator without caches what they would write to memory makes \
+no difference, and sysbench's own takes minutes to start there.
+- CPUs 0 and 1 are a group, and CPUs 2 and 3 (`set_ias_alloc 0 1 2 3`); under the other contestants the \
+same pairs are looked at.
+- The aims for switches and company in the mode `paper` are eight tenths of what the simulator gives \
+for the keel's own code, on the same load and for as long.
+- Where address spaces take turns, they are to switch a third as often as under `fair`, and waits are \
+to be 1.2 times as long at most.
 ";
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
             assert!(experiment.metric(aim.metric).is_some(), "{aim:?}");
             let names = || experiment.contestants.iter().map(|one| one.name.as_str());
             assert!(names().any(|name| name == aim.contestant), "{aim:?}");
-            assert!(aim.wanted.against().is_none_or(|whom| names().any(|name| name == whom)));
+            assert!(aim.wanted.against().is_none_or(|other| names().any(|name| name == other)));
         }
     }
 

@@ -36,7 +36,7 @@ const CHILDREN: usize = 100;
 
 /// What a scheduler gets to order so many new threads, before anything is measured.
 pub const SETTLE: Duration = Duration::from_millis(300);
-/// How long it is watched who runs when: a turn of 250 threads takes a second.
+/// How long the threads' turns are watched: a turn of 250 threads takes a second.
 pub const WATCH: Duration = Duration::from_millis(2200);
 /// Between two looks at what has happened meanwhile.
 const LOOK: Duration = Duration::from_millis(250);
@@ -131,7 +131,7 @@ fn crowd(bonus: Option<u64>, has_costs: bool, figures: &mut Figures) -> Result<(
         };
         figures.insert(metric::MISSED.to_owned(), count("window") / count("enqueue").max(1.0));
     }
-    let turns = Rc::into_inner(turns).context("somebody still listens")?;
+    let turns = Rc::into_inner(turns).context("the tracer still has the turns")?;
     let seen = turns.into_inner().end();
     let mut add = |name: &str, value: Option<f64>| {
         figures.extend(value.map(|value| (name.to_owned(), value)));
@@ -145,7 +145,7 @@ fn crowd(bonus: Option<u64>, has_costs: bool, figures: &mut Figures) -> Result<(
     Ok(())
 }
 
-/// Many address spaces, and in each hardly anybody to prefer: the longest searches.
+/// Many address spaces, and in each hardly a sibling to prefer: the longest searches.
 fn spaces(bonus: Option<u64>, figures: &mut Figures) -> Result<()> {
     let mut crowd = Crowd::gather(SPACES, 2)?;
     aggregate(&crowd.pids(), bonus)?;

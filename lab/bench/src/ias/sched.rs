@@ -1,12 +1,12 @@
-//! Who measures is not kept waiting by those whom it measures: beside 1,000 busy threads an ordinary one
-//! has its turn once a second. (A real-time thread would do it, too, but takes CPUs away from the
-//! scheduler that is measured.)
+//! The thread that measures does not wait for the threads that it measures: beside 1,000 busy threads an
+//! ordinary thread has its turn once a second. (A real-time thread would not wait either, but takes CPUs
+//! away from the scheduler that is measured.)
 
 use nix::errno::Errno;
 
 const MOST_IMPORTANT: i32 = -20;
 
-/// From now on this thread, and none that it starts, has the largest share that an ordinary one can have.
+/// From now on this thread, and none that it starts, has the largest share of an ordinary thread.
 ///
 /// # Errors
 /// It may not.

@@ -1,5 +1,5 @@
-//! Who ran when, from what the kernel's scheduler did: how long threads waited, how often CPUs turned from
-//! one program to another, who ran beside whom.
+//! Which thread ran when, from what the kernel's scheduler did: how long threads waited, how often CPUs
+//! turned from one program to another, and how long two CPUs ran the same one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use evenkeel_sim::CoScheduling;
 struct Cpu {
     /// The program of ours that it ran last.
     last: Option<u32>,
-    /// Since when who runs does.
+    /// Since when its present thread runs.
     since_ns: Option<u64>,
 }
 
@@ -74,7 +74,7 @@ impl Turns {
             return;
         }
         self.running.remove(&task);
-        // Of who ran when it began, the beginning of the turn was not seen.
+        // Of a thread that ran already when the watch began, the beginning of the turn was not seen.
         if let Some(since) = self.cpus.get(&cpu).and_then(|cpu| cpu.since_ns) {
             *self.ran_ns.entry(task).or_default() += now - since;
         }
@@ -118,11 +118,12 @@ impl Turns {
 pub struct Seen {
     /// From the first event to the last.
     pub time_s: f64,
-    /// CPUs that ran anybody of ours.
+    /// CPUs that ran a thread of ours.
     pub cpus: usize,
     /// Turns from one program to another, on all CPUs.
     pub switches: u64,
-    /// The part of the time in which slaves ran what their master ran, of all in which both ran somebody.
+    /// Of the time in which a slave and its master both ran a program of ours, the part, 0..=1, in which
+    /// they ran the same one.
     pub co_scheduled: Option<f64>,
     /// Each wait that came to its end, sorted.
     pub waits_ns: Vec<u64>,
@@ -148,7 +149,7 @@ mod tests {
 
     #[test]
     fn turns_by_hand() {
-        // Programs 0 (threads 10, 11) and 1 (thread 20); thread 5 is nobody's.
+        // Programs 0 (threads 10, 11) and 1 (thread 20); thread 5 is foreign.
         let programs = [(10, 0), (11, 0), (20, 1)].into();
         let mut turns = Turns::new(programs, &[(0, 0), (1, 1)].into());
         let woken = |time_ns, task| Event { time_ns, cpu: 0, what: What::Wakeup { task } };
@@ -169,7 +170,7 @@ mod tests {
         assert_eq!(seen.waits_ns, [20, 20, 30], "of 10, of 20, of 11");
         assert_eq!((seen.switches, seen.cpus), (1, 2), "to thread 20 on CPU 0 alone");
         assert_eq!(seen.wait_s(50), Some(20e-9));
-        // Both run somebody of ours from 100 to 160 and from 170 to 180: never the same program.
+        // Both run threads of ours from 100 to 160 and from 170 to 180: never the same program.
         assert_eq!(seen.co_scheduled, Some(0.0));
         let mut ran = seen.ran_ns;
         ran.sort_by(f64::total_cmp);

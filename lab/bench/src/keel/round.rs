@@ -128,14 +128,14 @@ pub fn costs(cpus: usize, figures: &mut Figures) -> Result<u64> {
     Ok(chosen)
 }
 
-/// In s.
+/// Runs hackbench; returns its time in s.
 fn hackbench(cpus: usize, loops: u32) -> Result<f64> {
     let (groups, loops) = (cpus.div_ceil(4).to_string(), loops.to_string());
     let ended = run(Command::new(HACKBENCH).args(["-p", "-g", &groups, "-l", &loops]))?;
     number_after(&ended.output, "Time:").with_context(|| said_nothing(HACKBENCH, &ended.output))
 }
 
-/// In s.
+/// Runs sysbench; returns its time in s.
 fn sysbench(arguments: &[&str]) -> Result<f64> {
     let ended = run(Command::new(SYSBENCH).args(arguments).args(["--time=0", "run"]))?;
     number_after(&ended.output, "total time:")

@@ -3,6 +3,7 @@
 use std::cell::Cell as Slot;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use evenkeel_experiment::accounts::Accounts;
@@ -17,7 +18,7 @@ use super::launch::Launcher;
 use super::metric;
 use super::plan::Cell;
 use super::state::Outcome;
-use super::table::{DEFAULT, How, Lever, Noise, contestants};
+use super::table::{DEFAULT, How, Lever, NOISES, Noise, Program, What, contestants};
 use crate::capability::TIME;
 use crate::capability::lab::Lab;
 use crate::programs::{Compiler, Installed, Program as Carried};
@@ -66,6 +67,23 @@ impl Bench {
     /// Why the accounts are not exact, if so.
     pub fn why_not_exact(&self) -> Option<String> {
         self.lab.accounts.borrow().why_not_exact().map(str::to_owned)
+    }
+
+    /// The program with as many repeats as take about `wanted` on this machine now, undisturbed, but
+    /// with no more than it has.
+    pub fn shortened(&self, program: Program, wanted: Duration) -> Program {
+        if program.repeats < 2 || !matches!(program.what, What::OpenMp { .. }) {
+            return program;
+        }
+        let once = Program { repeats: 1, ..program };
+        match self.launcher.run(&once, How::Kernel, &NOISES[0]) {
+            Ok((ended, _)) => {
+                let repeats = repeats_within(wanted.as_secs_f64(), ended.seconds, program.repeats);
+                Program { repeats, ..program }
+            }
+            // The measurement will say why.
+            Err(_) => program,
+        }
     }
 
     /// The CPU that noise falls on, and the share of it that a noise took by its own measure, 0..=1;
@@ -188,6 +206,26 @@ impl Bench {
     }
 }
 
+/// How many repeats take about `wanted_s` where one takes `once_s`: 1 at least, `most` at most.
+fn repeats_within(wanted_s: f64, once_s: f64, most: u32) -> u32 {
+    // A float that is too large for the integer becomes the largest one.
+    ((wanted_s / once_s).round() as u32).clamp(1, most.max(1))
+}
+
 fn empty() -> Record {
     Record::new(&evenkeel_experiment::Case::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::repeats_within;
+
+    #[test]
+    fn a_slow_machine_repeats_less_and_a_fast_one_no_more() {
+        assert_eq!(repeats_within(1.6, 0.8, 2), 2);
+        assert_eq!(repeats_within(1.6, 0.2, 4), 4);
+        assert_eq!(repeats_within(1.6, 1.3, 4), 1);
+        assert_eq!(repeats_within(1.6, 10.0, 4), 1);
+        assert_eq!(repeats_within(1.6, 0.0, 4), 4);
+    }
 }

@@ -17,6 +17,8 @@ use super::{Asked, experiment, why_not_exact};
 
 /// Rounds: 6 is the least that a true 95 % interval needs.
 const ROUNDS: usize = 6;
+/// How long a run of a program takes at most, undisturbed and as far as whole repeats allow it.
+const RUN_TIME: Duration = Duration::from_millis(1_600);
 /// After this time no run of a program is repeated.
 const BUDGET: Duration = Duration::from_secs(50);
 
@@ -88,7 +90,8 @@ fn measure_all(experiment: &Experiment<How>, asked: &Asked) -> Result<Report> {
     for (contestant, why) in bench.refused() {
         demo.said.push(format!("{contestant}: not measured: {why}"));
     }
-    for cell in cells {
+    for mut cell in cells {
+        cell.program = bench.shortened(cell.program, RUN_TIME);
         demo.measure(experiment, &mut bench, cell, &plan, &display)?;
     }
     if demo.measured.is_empty() {

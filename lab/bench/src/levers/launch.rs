@@ -51,6 +51,9 @@ pub enum Proof {
     Same(&'static str),
 }
 
+/// What was made ready, or why it could not be, by a program's name and repeats.
+type Known = BTreeMap<(&'static str, u32), Result<Rc<Ready>, String>>;
+
 /// Starts programs.
 pub struct Launcher {
     executable: PathBuf,
@@ -58,8 +61,8 @@ pub struct Launcher {
     noisy: u32,
     by: BTreeMap<&'static str, Result<Installed, String>>,
     files: tempfile::TempDir,
-    ready: RefCell<BTreeMap<&'static str, Result<Rc<Ready>, String>>>,
-    /// Of programs with [`Proof::Same`]: what their first run printed.
+    ready: RefCell<Known>,
+    /// What the first run of each program with [`Proof::Same`] printed.
     first: RefCell<BTreeMap<&'static str, String>>,
 }
 
@@ -105,14 +108,14 @@ impl Launcher {
     /// It is not here: says which package, or what else it needs.
     pub fn ready(&self, program: &Program) -> Result<Rc<Ready>> {
         let mut known = self.ready.borrow_mut();
-        let entry = known.entry(program.name).or_insert_with(|| {
+        let entry = known.entry((program.name, program.repeats)).or_insert_with(|| {
             self.make_ready(program).map(Rc::new).map_err(|why| format!("{why:#}"))
         });
         entry.clone().map_err(|why| anyhow!(why))
     }
 
     fn make_ready(&self, program: &Program) -> Result<Ready> {
-        let directory = self.files.path().join(program.name);
+        let directory = self.files.path().join(format!("{}-{}", program.name, program.repeats));
         std::fs::create_dir(&directory)
             .with_context(|| format!("cannot make {}; set TMPDIR", directory.display()))?;
         let repeats = program.repeats.to_string();
@@ -134,14 +137,15 @@ impl Launcher {
                 let installed = by.as_ref().map_err(|why| anyhow!("{why}"))?;
                 Ok(npb(installed.path(kernel), None))
             }
-            What::Loop => {
+            What::Loop { phases } => {
                 let by = self.by.get(Compiler::Gcc.name()).context("a compiler that is none")?;
                 let installed = by.as_ref().map_err(|why| anyhow!("{why}"))?;
                 let work = (program.repeats as usize * self.threads()).to_string();
                 let path = installed.path(programs::Program::StaticLoop);
-                let words = [path.into_os_string(), "--work".into(), work.into()];
+                let mut words = vec![path.into_os_string(), "--work".into(), work.into()];
+                words.extend(["--phases".into(), phases.to_string().into()]);
                 let proof = Proof::Same("checksum");
-                Ok(Ready { words: words.into(), mpi: None, directory, proof })
+                Ok(Ready { words, mpi: None, directory, proof })
             }
             What::Mpi(source) => {
                 let mpi = Mpi::all()?.into_iter().next().context("no MPI here")?;

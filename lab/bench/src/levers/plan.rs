@@ -168,9 +168,10 @@ mod tests {
         let cells = cells(&[]);
         let claimed = cells.iter().take_while(|cell| cell.is_claimed).count();
         assert!(cells[claimed..].iter().all(|cell| !cell.is_claimed));
-        // 8 programs under 4 noises, 6 by clang under 2, and SP in the class of the claim for threads.
-        assert_eq!(claimed, 32 + 12 + 1);
-        assert_eq!(cells.len(), (8 * 2 * 2 + 6) * 6);
+        // 8 programs under 4 noises, the loops under 2, 6 by clang under 2, and SP in the class of the
+        // claim for threads.
+        assert_eq!(claimed, 32 + 4 + 12 + 1);
+        assert_eq!(cells.len(), (8 * 2 * 2 + 8) * 6);
         assert_eq!(cells[0].name(), "lu.W-gcc/none");
         assert!(cells.iter().all(|cell| cell.program.class != "S"));
         assert!(cells.iter().all(|cell| cell.contestants[0] == DEFAULT));
@@ -190,7 +191,7 @@ mod tests {
             ]
         );
         assert_eq!(names(&["ep.W-gcc/Hog", "sp.A-gcc/none"]), ["sp.A-gcc/none", "ep.W-gcc/hog"]);
-        assert_eq!(names(&["*/fifo"]).len(), 8 * 2 * 2 + 6);
+        assert_eq!(names(&["*/fifo"]).len(), 8 * 2 * 2 + 8);
         let only = [Pattern::parse("sp.A-clang//run-shares").unwrap()];
         let picked = cells(&only);
         assert_eq!(picked.len(), NOISES.len());

@@ -57,7 +57,7 @@ pub fn sentence(report: &Report, causes: &[Cause]) -> Option<String> {
 /// What the rows show of one program.
 struct Outcome<'a> {
     program: &'a str,
-    /// Of the contestants other than the kernel alone.
+    /// The rows of the contestants other than the kernel alone.
     rows: Vec<&'a Row>,
     /// The kernel alone differed from itself for certain: then nothing that differs is evenkeel's.
     is_unsteady: bool,

@@ -158,13 +158,16 @@ pub fn contestants() -> Vec<Contestant<How>> {
 /// What a program is.
 #[derive(Debug, Clone, Copy)]
 pub enum What {
-    /// The static loop: one barrier, at its end. In the demo only.
-    Loop,
+    /// The static loop: phases of equal work, with a barrier at the end of each.
+    Loop {
+        /// How many.
+        phases: u32,
+    },
     /// A kernel of NPB with OpenMP.
     OpenMp {
         /// Which.
         kernel: programs::Program,
-        /// By which compiler.
+        /// The compiler that built it.
         compiler: Compiler,
     },
     /// A kernel of NPB with MPI.
@@ -245,7 +248,15 @@ pub fn programs() -> Vec<Program> {
         |name, source, class, repeats| Program { name, what: What::Mpi(source), class, repeats };
     let package =
         |name, packaged| Program { name, what: What::Package(packaged), class: "", repeats: 1 };
+    let static_loop = |name, phases| Program {
+        name,
+        what: What::Loop { phases },
+        class: "",
+        repeats: LOOP_UNITS,
+    };
     let others = [
+        static_loop("loop.250ms", LOOP_UNITS / 250),
+        static_loop("loop.500ms", LOOP_UNITS / 500),
         package("lammps", Packaged::Lammps),
         package("gromacs", Packaged::Gromacs),
         package("hpcc", Packaged::Hpcc),
@@ -256,9 +267,17 @@ pub fn programs() -> Vec<Program> {
     openmp.into_iter().chain(others).collect()
 }
 
-/// The static loop, by gcc, for 1.5 s on undisturbed CPUs.
+/// Units of work of the static loop for each CPU, about 1 ms of a core each.
+const LOOP_UNITS: u32 = 3_000;
+
+/// The static loop of one phase, by gcc, for 1.5 s on undisturbed CPUs.
 pub fn static_loop() -> Program {
-    Program { name: "static_loop", what: What::Loop, class: "", repeats: 1_500 }
+    Program {
+        name: "static_loop",
+        what: What::Loop { phases: 1 },
+        class: "",
+        repeats: LOOP_UNITS / 2,
+    }
 }
 
 /// What the programs are, by the beginnings of their names.
@@ -266,7 +285,9 @@ pub const PROGRAMS: &str = "\
 - *programs*: `lu`, `sp`, `bt`, `cg`, `mg`, `ft`, `ep`, `is` are our own kernels after the \
 specification of the NAS Parallel Benchmarks, in the class behind the point, by the compiler behind the \
 dash; `ep_mpi` and `cg_mpi` the same with MPI. Each run checks its result against the official \
-verification values. `lammps` (a melt of Lennard-Jones atoms), `gromacs` (liquid argon; it pins its \
+verification values. `loop` is a static loop of equal shares, by gcc, with a barrier after each phase, \
+which takes about the time behind the point on CPUs that nothing disturbs. \
+`lammps` (a melt of Lennard-Jones atoms), `gromacs` (liquid argon; it pins its \
 threads itself where they are as many as CPUs), `hpcc` (all its tests, small) and `quantum-espresso` (a \
 simple metal) are Debian's, with inputs of our own (lab/bench/programs). A thread, or a rank, for each \
 CPU, where a contestant has no others.
@@ -283,7 +304,7 @@ mod tests {
         let programs = programs();
         let names: BTreeSet<&str> = programs.iter().map(|program| program.name).collect();
         assert_eq!(names.len(), programs.len());
-        assert_eq!(programs.len(), 8 * 3 * 2 + 6);
+        assert_eq!(programs.len(), 8 * 3 * 2 + 8);
         for program in programs.iter().filter(|program| !program.class.is_empty()) {
             assert!(program.name.contains(&format!(".{}", program.class)), "{}", program.name);
         }

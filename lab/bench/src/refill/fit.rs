@@ -160,7 +160,7 @@ pub enum Between {
 }
 
 impl Between {
-    /// Of two CPUs of a machine.
+    /// What lies between two CPUs of a machine.
     pub fn of(machine: &Machine, a: u32, b: u32) -> Self {
         let (Some(a), Some(b)) = (machine.cpu(a), machine.cpu(b)) else { return Self::Cores };
         if a.core == b.core {

@@ -28,7 +28,7 @@ pub const SIZES_KIB: [usize; 11] = [4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048,
 /// Walks of a turn, and turns.
 const WALKS: usize = 30;
 const ROUNDS: usize = 7;
-/// Which of a turn's walks counts: this part of them is shorter.
+/// The quantile of a turn's walks that counts.
 const QUANTILE: f64 = 0.1;
 /// After so many walks a set is as near as it can be.
 const WARM: usize = 2;

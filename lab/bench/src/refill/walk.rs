@@ -47,7 +47,7 @@ struct Line {
 pub struct Set(Vec<Line>);
 
 impl Set {
-    /// Of so many KiB (at least 1), all there already.
+    /// A set of `kib` KiB (at least 1), all of it in memory already.
     pub fn new(kib: usize, order: Order) -> Self {
         let lines = (kib.max(1) * 1024 / LINE_BYTES) as u32;
         let mut turn: Vec<u32> = (0..lines).collect();

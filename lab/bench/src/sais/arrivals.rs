@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Looks at sockets, each after something was received.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Arrivals {
-    /// Those that found the last packet processed on the core of who received it ...
+    /// Those that found the last packet processed on the core that received it ...
     pub home: u64,
     /// ... and on another.
     pub away: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Looks at the socket of who received something on core `here`.
+    /// Looks at a socket of which something was received on core `here`.
     ///
     /// # Errors
     /// The kernel does not tell.
@@ -40,7 +40,7 @@ impl Arrivals {
         }
     }
 
-    /// The share at home, in %; `None`: nobody has looked.
+    /// The share at home, in %; `None`: without a look.
     pub fn home_pct(&self) -> Option<f64> {
         share_pct(self.home, self.away).ok()
     }

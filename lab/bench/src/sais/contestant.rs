@@ -133,7 +133,7 @@ impl Method {
                 let peers = "198.18.1.0/24";
                 in_charge._parts.push(start_part(
                     executable,
-                    &["sais", "serve", "/"],
+                    &["sais", "serve", "/", "--peers", peers],
                     &network.server,
                 )?);
                 let flags = ["--mode", "hint", "--peers", peers, "--policy", policy];

@@ -22,8 +22,8 @@ const CPU_TIME_METRIC: Metric = Metric::told(
     CPU_TIME,
     Kind::Time,
     "CPU time for a gigabyte: of both ends, the steering threads, and all interrupts and softirqs of \
-     the machine. One application in memory has one CPU with si-sais and two with si-irqbalance: what is \
-     saved shows here only",
+     the machine. One application in memory has one CPU with si-sais and two with si-irqbalance: what \
+     is saved shows here only",
 );
 
 const METRIC_COUNT: usize = 2 + traffic::METRICS.len() + SHOWN_CPUS;

@@ -22,7 +22,7 @@ const FILES: usize = 16;
 /// Strips in each file.
 const STRIPS: u64 = 64;
 
-/// Files in memory without names: they vanish with whoever has them open, whatever becomes of it.
+/// Files in memory without names: they vanish with the process that has them open, however it ends.
 pub struct Files(Vec<File>);
 
 impl Files {

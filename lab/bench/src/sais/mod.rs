@@ -150,7 +150,7 @@ fn measure(asked: &Asked) -> Result<Report> {
         |part| !asked.measure_pm && (asked.parts.is_empty() || asked.parts.contains(&part));
     let machine = Machine::from_sysfs(Path::new("/"))?;
     let cpus = machine.online();
-    let strip_times = StripTimes::measure(&machine, &cpus)?;
+    let strip_times = StripTimes::measure(&machine, &cpus)?.with_process(&cpus)?;
     let mut said = vec![strip_sentence(&strip_times)];
     let mut costs: Vec<PacketCost> = Vec::new();
     if is_asked(Part::Packets) && !options.quick {
@@ -240,12 +240,13 @@ pub fn with_again(settings: impl IntoIterator<Item = Setting>) -> Vec<Setting> {
 fn strip_sentence(times: &StripTimes) -> String {
     let us = |time: Option<f64>| time.map_or("-".into(), |us| format!("{us:.2} us"));
     format!(
-        "A strip of 64 KiB: P = {} (processing), M = {} from a core with a common cache and {} from \
-         others; handing it over to another core's thread takes {}.",
-        us(Some(times.process_us)),
+        "A strip of 64 KiB: P = {} (its softirqs), M = {} from a core with a common cache and {} from \
+         others; handing it over to a thread on such cores takes {} and {}.",
+        us(times.process_us),
         us(times.within_us),
         us(times.across_us),
-        us(times.hand_over_us)
+        us(times.hand_over_within_us),
+        us(times.hand_over_across_us)
     )
 }
 
@@ -318,7 +319,8 @@ mod tests {
             "machine": {"model": "Test", "cpus": 2, "kernel": "6.18"},
             "command": "evenkeel-lab bench sais --json F",
             "said": [strip_sentence(&StripTimes {
-                process_us: 5.0, within_us: Some(3.0), across_us: None, hand_over_us: Some(8.0),
+                process_us: Some(5.0), within_us: Some(3.0), hand_over_within_us: Some(8.0),
+                ..StripTimes::default()
             })],
             "failed": [{"case": "c", "contestant": "rps", "why": "refused"}],
             "rows": [
@@ -341,7 +343,7 @@ mod tests {
         for part in [
             "by `evenkeel-lab bench sais --json F`",
             "most disturbed row: 1.5 %",
-            "- A strip of 64 KiB: P = 5.00 us (processing), M = 3.00 us",
+            "- A strip of 64 KiB: P = 5.00 us (its softirqs), M = 3.00 us",
             "- rps failed, c: refused",
             "| vs none | verdict | cpu-per-gb | at-home | steers | cpu-1 | foreign | runs |",
             "| 1000 MB/s | 1.500 (1.250 - 1.750) | better | 500.00 ms | 97.50 % | 5 | 97.50 % |",

@@ -1,5 +1,5 @@
 //! A client and a server with a cable between them, each a network namespace without a name: they
-//! vanish with whoever made them, whatever becomes of it.
+//! vanish with the process that made them, however it ends.
 
 use std::fs::{self, File};
 use std::net::Ipv4Addr;
@@ -164,8 +164,8 @@ fn mask(cpus: &CpuSet) -> String {
 }
 
 /// The table of receive flow steering, which is the whole machine's: what it was is written to the
-/// journal, and back when this is dropped, or by the supervisor when we are killed, unless somebody else
-/// has changed it.
+/// journal, and back when this is dropped, or by the supervisor when we are killed, unless another
+/// process has changed it.
 pub struct FlowTable(Option<SupervisedSession>);
 
 const FLOW_TABLE: &str = "/proc/sys/net/core/rps_sock_flow_entries";

@@ -1,5 +1,5 @@
-//! What the program on the device costs a packet, in instructions: in a virtual machine whose clock
-//! counts them. The kernel's functions that it calls are measured by themselves, by programs that
+//! What the program on the device costs a packet, in instructions: in a virtual machine with a clock
+//! that counts them. The kernel's functions that it calls are measured by themselves, by programs that
 //! call nothing else (lab/bpf/bare.bpf.c), so that what is left is its own.
 
 use std::io::{Read, Write};
@@ -97,7 +97,7 @@ impl PacketCost {
 /// Boots the machine and has everything measured there.
 ///
 /// # Errors
-/// There is no emulator or no kernel, something failed there, or somebody asked for the end.
+/// There is no emulator or no kernel, something failed there, or a signal asked for the end.
 pub fn measure() -> Result<Vec<PacketCost>> {
     let mut initramfs = evenkeel_experiment::executable::initramfs()?;
     let ip = PROGRAMS.map(Path::new).into_iter().find(|path| path.exists());
@@ -195,7 +195,7 @@ fn cost(
     })
 }
 
-/// A connection whose packets find their way by now, and whose consumer lives as long as this.
+/// A connection: its packets find their way by now, and its consumer lives as long as this.
 struct Connection {
     local: SocketAddr,
     remote: SocketAddr,

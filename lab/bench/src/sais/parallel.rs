@@ -22,12 +22,12 @@ use super::{Begin, Times, Transferred};
 use evenkeel_experiment::command::end_with_us;
 
 const PORT: u16 = 9000;
-/// Nobody waits longer for a strip.
+/// No client waits longer for a strip.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What a client is told when transfers begin to count. They end with its standard input.
 const COUNT: &[u8] = b"count\n";
 
-/// Who reads how much from how many.
+/// How many clients read how much from how many servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
     /// Connections of each client, one to each server.
@@ -67,7 +67,7 @@ struct Said {
 /// Reads for so long, each client a process.
 ///
 /// # Errors
-/// The network refused, or somebody waited in vain.
+/// The network refused, or a client waited in vain.
 pub(super) fn read(
     network: &Network,
     load: Load,
@@ -106,7 +106,7 @@ pub(super) fn read(
     })
 }
 
-/// A client as who measures sees it. Dropping it ends it.
+/// A client as the measuring process sees it. Dropping it ends it.
 struct Process {
     child: Child,
     tell: Option<ChildStdin>,

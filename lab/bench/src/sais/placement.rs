@@ -1,5 +1,5 @@
-//! One connection whose consumer is pinned, or moves: where its packets are processed, in which order
-//! they arrive, and whether hints come back, by what the server's device sends.
+//! One connection with a consumer that is pinned, or moves: where its packets are processed, in which
+//! order they arrive, and whether hints come back, by what the server's device sends.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -24,7 +24,7 @@ use super::network::{Network, SERVER};
 use super::traffic::{DISORDERED, HINTED, HOME, out_of_order};
 
 const PORT: u16 = 9001;
-/// Nobody waits longer for a strip.
+/// No client waits longer for a strip.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a consumer that moves stays where it is, ...
 const STAY: Duration = Duration::from_millis(50);
@@ -38,7 +38,7 @@ const HEADERS_BYTES: usize = 128;
 /// Shares of what arrived, in %.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Placement {
-    /// Of the looks at a socket whose consumer is pinned, those that found it served on its core.
+    /// Of the looks at a socket with a pinned consumer, those that found it served on its core.
     pub pinned_pct: f64,
     /// Of a consumer that moves, from 10 ms after each move on.
     pub moved_pct: f64,

@@ -175,7 +175,7 @@ fn start_server(mut command: Command, network: &Network, input: &str) -> Result<
     }
     Ok(server)
 }
-/// Whether somebody in this network namespace listens at the port: a connection to try would be one
+/// Whether a process in this network namespace listens at the port: a connection to try would be one
 /// that a server of a single client has to get rid of first.
 fn is_listening() -> bool {
     const LISTENING: &str = "0A";
@@ -191,8 +191,8 @@ fn is_listening() -> bool {
     })
 }
 
-/// Has all that nginx reads and writes lie in a file system that nobody else sees, and that vanishes with
-/// it; its configuration comes by standard input.
+/// Has all that nginx reads and writes lie in a file system that no other process sees, and that
+/// vanishes with it; its configuration comes by standard input.
 const SERVE_FROM_MEMORY: &str = "mount -t tmpfs evenkeel-bench /dev/shm && \
                                  cat > /dev/shm/nginx.conf && \
     head --bytes 1M /dev/zero > /dev/shm/file && exec \"$0\" -c /dev/shm/nginx.conf -e stderr";
@@ -237,7 +237,8 @@ mod tests {
     #[test]
     fn what_ab_says_is_understood() {
         let said = "Time taken for tests:   2.500 seconds\nComplete requests:      9\n\
-                    Failed requests:        0\nTotal transferred:      1000 bytes\nHTML transferred:       900 bytes\n";
+                    Failed requests:        0\nTotal transferred:      1000 bytes\n\
+                    HTML transferred:       900 bytes\n";
         assert_eq!(said_by_ab(said).unwrap(), (900, Duration::from_millis(2500)));
         assert!(said_by_ab(&said.replace("        0", "        3")).is_err());
         assert!(said_by_ab("").is_err());

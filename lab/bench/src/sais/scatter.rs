@@ -1,5 +1,5 @@
-//! Per-packet round robin: each packet to the next core (lab/bpf/scatter.bpf.c). Nobody would steer like
-//! that; it shows what becomes of a connection that is spread over cores.
+//! Per-packet round robin: each packet to the next core (lab/bpf/scatter.bpf.c). No machine is steered
+//! like that; it shows what becomes of a connection that is spread over cores.
 
 use std::os::fd::AsFd;
 

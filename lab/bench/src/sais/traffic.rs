@@ -31,18 +31,18 @@ pub const METRICS: [Metric; 8] = [
     Metric::told(
         HOME,
         Kind::SharePct,
-        "of the strips, those whose last packet was processed on the CPU that read it, by the kernel's \
+        "of the strips, those with the last packet processed on the CPU that read it, by the kernel's \
          word for the socket; only where the reader is ours",
     ),
     Metric::told(
         HOME_BY_STEERING,
         Kind::SharePct,
-        "of the packets whose consumer `sais` knows, those that it had processed on that CPU",
+        "of the packets with a consumer that `sais` knows, those that it had processed on that CPU",
     ),
     Metric::told(
         HINTED,
         Kind::SharePct,
-        "in hint mode, of the packets whose consumer is known, those that came with a hint of ours",
+        "in hint mode, of the packets with a known consumer, those that came with a hint of ours",
     ),
     Metric::told(
         STEERS,
@@ -67,7 +67,7 @@ pub const METRICS: [Metric; 8] = [
     Metric::told(SEGMENTS, Kind::Count, "all segments (after GRO), in all runs together").summed(),
 ];
 
-const BY_CPU: &str = "of the strips, those whose last packet was processed on this CPU";
+const BY_CPU: &str = "of the strips, those with the last packet processed on this CPU";
 /// On machines with more CPUs the shares are found in the JSON only.
 pub const SHOWN_CPUS: usize = 8;
 const CPU_NAMES: [&str; SHOWN_CPUS] =

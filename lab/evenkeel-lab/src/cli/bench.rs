@@ -20,6 +20,9 @@ pub struct BenchArgs {
 pub enum BenchPart {
     /// Compare the capability balancer with the kernel and with pinning, under noise.
     Capability(CapabilityArgs),
+    /// Compare jobs of Slurm on this node with and without `srun --evenkeel`: ranks of MPI that wait for
+    /// each other, one CPU noisy (root, MPICH, about six minutes; `make cluster-test` sets a Slurm up).
+    Cluster(ClusterArgs),
     /// Compare the levers of `evenkeel run` on parallel programs with the kernel, pinning and a split by
     /// hand, under noise; goes on where an earlier run stopped (three hours for what is claimed).
     Programs(ProgramsArgs),
@@ -50,6 +53,9 @@ pub enum BenchPart {
     /// Measure what refilling a core's caches costs after another address space or on another CPU of
     /// this machine, and show what the simulator's machine assumes (some minutes).
     Refill(RefillArgs),
+    /// Calculate and simulate what noise costs a job on 1 to 10,000 nodes, with and without evenkeel,
+    /// and measure what evenkeel says on each node (a few minutes).
+    Scale(ScaleArgs),
     /// Compare packets processed on the consumer's CPU with the kernel's ways, in memory and between
     /// network namespaces.
     Sais(SaisBenchArgs),
@@ -97,6 +103,23 @@ impl std::str::FromStr for Stranger {
             .and_then(|(cpu, kib)| Some(Self { cpu: cpu.parse().ok()?, kib: kib.parse().ok()? }));
         numbers.ok_or_else(|| "expected a CPU and KiB, like 1:4096".to_owned())
     }
+}
+
+/// `evenkeel-lab bench scale`.
+#[derive(Debug, Args)]
+pub struct ScaleArgs {
+    /// Simulate few cells and phases, which decides nothing (less than a minute).
+    #[arg(long, conflicts_with = "from")]
+    pub quick: bool,
+    /// Simulate and measure nothing: show the file of an earlier --json.
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+    /// Write all figures as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write everything as a Markdown page.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
 }
 
 /// `evenkeel-lab bench sais`.
@@ -166,6 +189,29 @@ pub struct CapabilityArgs {
         conflicts_with_all = ["cases", "contestants", "programs", "runs", "max_runs"]
     )]
     pub from: Option<PathBuf>,
+}
+
+/// `evenkeel-lab bench cluster`.
+#[derive(Debug, Args)]
+pub struct ClusterArgs {
+    /// The name of this host as a node of Slurm [default: the host's name].
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// Run each contestant so often at first; undecided rows get more runs [default: 7].
+    #[arg(long, value_name = "N", conflicts_with = "quick")]
+    pub runs: Option<usize>,
+    /// Measure one program in two rounds, which decides nothing (less than a minute).
+    #[arg(long, conflicts_with = "from")]
+    pub quick: bool,
+    /// Measure nothing: show the file of an earlier --json (with --markdown, as a page).
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["node", "runs"])]
+    pub from: Option<PathBuf>,
+    /// Write the rows as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write the rows as a Markdown page.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
 }
 
 /// `evenkeel-lab bench programs`.

@@ -18,6 +18,8 @@ pub struct SimArgs {
 /// The parts of `sim`.
 #[derive(Debug, Subcommand)]
 pub enum SimPart {
+    /// List the shapes of workloads with their numbers, and the machines that have a name.
+    List,
     /// Simulate a workload on a machine, and show its figures.
     Run(SimRunArgs),
     /// Simulate a grid of workloads, machines and policies with many seeds; each run gives a row of
@@ -52,6 +54,9 @@ pub struct PolicyArgs {
     /// max_idle_wait=never; may be given several times.
     #[arg(long = "knob", value_name = "NAME=VALUE")]
     pub knobs: Vec<String>,
+    /// Gather work on few CPUs while there is little (with --gate zone).
+    #[arg(long)]
+    pub compact: bool,
     /// Aggregate the threads of every program with this bonus, like 3x or 10ms (with --order ias).
     #[arg(long, value_name = "BONUS")]
     pub bonus: Option<Bonus>,
@@ -68,8 +73,8 @@ pub struct PolicyArgs {
     #[arg(long, value_name = "GROUPS", requires = "bonus")]
     pub groups: Option<String>,
     /// Simulate a single first-in, first-out queue instead of the keel.
-    #[arg(long, conflicts_with_all = ["order", "gate", "balance", "parts", "slice_us", "knobs", "bonus",
-          "ias_mode", "ias_auto"])]
+    #[arg(long, conflicts_with_all = ["order", "gate", "balance", "parts", "slice_us", "knobs",
+          "compact", "bonus", "ias_mode", "ias_auto"])]
     pub fifo: bool,
 }
 
@@ -91,7 +96,7 @@ pub struct SimRunArgs {
     /// background, paper002, memory, spawn, tiers, with its numbers, like barrier:tasks=8,work=10ms.
     pub workload: String,
     /// Simulate this machine: a preset (amc1, amc2, amc3, small, hybrid, server, measured), a machine
-    /// file, hwloc's XML, or `host`.
+    /// file, hwloc's XML, an archive of `evenkeel-lab report`, or `host`.
     #[arg(long, value_name = "MACHINE", default_value = "small")]
     pub machine: String,
     /// The scheduler.
@@ -187,21 +192,54 @@ pub struct SimSweepArgs {
     #[arg(long, value_name = "N", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub seeds: u64,
-    /// Append the rows to this file; runs that it has already are not repeated.
+    /// Write the rows to this file, beside those that it has; runs that it has already are not
+    /// repeated. While it is made, rows are in the folder FILE.parts.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    /// Simulate on this engine; the file is the same on all of them. An engine's machines must see
+    /// the same files as this one.
+    #[arg(long, value_enum, default_value_t = EngineName::Local)]
+    pub on: EngineName,
     /// Simulate only this part of all runs, like 2/8.
     #[arg(long, value_name = "I/N", default_value = "1/1")]
     pub shard: Shard,
-    /// Simulate so many runs at once, each in its own process [default: the number of CPUs].
-    #[arg(long, value_name = "N")]
+    /// Simulate so many runs at once, each in its own process [default: the number of CPUs]; with
+    /// --on, so many parts [default: with dask the number of CPUs, with slurm as many as it has room
+    /// for].
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub jobs: Option<usize>,
+    /// Give each job of the engine so many runs, one after the other [default: 25, or as many more as
+    /// leave 1000 jobs].
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub part_runs: Option<usize>,
+    /// Let the engine try a job again so often that fails [default: 2].
+    #[arg(long, value_name = "N")]
+    pub retries: Option<u32>,
     /// Be one of these processes.
     #[arg(long, hide = true)]
     pub worker: bool,
+    /// Be a job of the engine, which makes this part.
+    #[arg(long, value_name = "N", hide = true)]
+    pub part: Option<usize>,
     /// Load the keel from this shared object (for mutation tests).
     #[arg(long, value_name = "FILE", hide = true)]
     pub keel: Option<PathBuf>,
+}
+
+/// Where a sweep is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum EngineName {
+    /// This machine.
+    Local,
+    /// A job array of Slurm (SBATCH_PARTITION, SBATCH_ACCOUNT and the like say where).
+    Slurm,
+    /// Tasks of Dask: those of the scheduler that DASK_SCHEDULER_ADDRESS names, or of this machine.
+    Dask,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "expected a number from 1 on".to_owned())
 }
 
 /// `evenkeel-lab sim compare`.

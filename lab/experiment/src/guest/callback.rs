@@ -241,7 +241,7 @@ fn data_offset(kernel: &Btf<'_>, map: &libbpf_rs::query::MapInfo) -> Option<usiz
     is_ours.then(|| member_offset(&value, "data")).flatten()
 }
 
-/// In bytes.
+/// Where a member lies in a struct, in bytes.
 fn member_offset(of: &Composite<'_>, name: &str) -> Option<usize> {
     let member = of.iter().find(|member| member.name.is_some_and(|one| one == name))?;
     match member.attr {

@@ -24,7 +24,7 @@ const WORK: u32 = 10;
 pub struct Latencies(Vec<Duration>);
 
 impl Latencies {
-    /// Of so many receivers beside as many busy threads.
+    /// Measures the latencies of this many receivers beside as many busy threads.
     ///
     /// # Errors
     /// A thread cannot be started.

@@ -11,10 +11,11 @@ use super::measured::{MIGRATIONS, Measured, RATE, SPREAD, any_worse, point, rati
 use crate::page::number;
 use crate::study::{Finding, Panel, Part, Point, Series, Status};
 
-/// Of figure 7: long enough for the longest interval, in s.
+/// How long a run of figure 7 lasts, in s: long enough for the longest interval.
 const SWEEP_S: f64 = 5.0;
 const INTERVALS: [&str; 6] = ["10ms", "50ms", "100ms", "500ms", "1s", "4s"];
-/// Of figure 8: as many intervals of 100 ms as a third of the paper's of 1 s, in s.
+/// How long a run of figure 8 lasts, in s: it has a third of the paper's number of intervals, of 100 ms
+/// each where the paper has 1 s.
 const COUNTS_S: f64 = 3.0;
 const INTERVAL: &str = "100ms";
 /// "Similar" and "about 3 %" in the paper: less is no loss.

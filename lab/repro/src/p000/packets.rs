@@ -24,9 +24,9 @@ const STRAIGHT: f64 = 0.98;
 /// Packets of one rate, and what they took.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Packets {
-    /// A second.
+    /// Packets a second.
     rate: f64,
-    /// Of the CPU's time, as cbinfo counts it, 0..=1.
+    /// What they take of the CPU's time, as cbinfo counts it, 0..=1.
     share: f64,
 }
 

@@ -4,12 +4,14 @@
 use anyhow::Result;
 use evenkeel_machine::Machine;
 use evenkeel_sim::Report;
-use evenkeel_sim::paper002::{Reading, TABLES, Table};
+use evenkeel_sim::paper002::{TABLES, Table};
 
 use super::contestant::{
-    ALGORITHM, ALGORITHM_PLAIN, ALGORITHM_WHOLE, ALGORITHM_WHOLE_PLAIN, OURS, UNAWARE,
+    ALGORITHM, ALGORITHM_PLAIN, ALGORITHM_WHOLE, ALGORITHM_WHOLE_PLAIN, ORACLE, UNAWARE,
 };
-use super::runs::{Cell, Lab, Runs, SLICE_US, SYSTEMS, Value, mean, mean_gains, name_of, on};
+use super::runs::{
+    Cell, Lab, READING, Runs, SLICE_US, SYSTEMS, Value, mean, mean_gains, name_of, on,
+};
 use super::tables::{POSITIVE_CELLS, grows};
 use crate::simulated::with_again;
 use crate::study::{Finding, Panel, Part, Point, Status};
@@ -27,7 +29,7 @@ const FEW_SEEDS: u64 = 10;
 /// Something cannot be simulated.
 pub fn measure(lab: &Lab) -> Result<Part> {
     let cells = lab.cells();
-    let runs = lab.simulate(&cells, &[ALGORITHM, OURS], SLICE_US, lab.seeds, |_| Ok(()))?;
+    let runs = lab.simulate(&cells, &[ALGORITHM, ORACLE], SLICE_US, lab.seeds, |_| Ok(()))?;
     let mut findings = Vec::new();
     let mut panels =
         vec![attempts(&cells, &runs, &mut findings), attempts_at_a_price(lab, &mut findings)?];
@@ -76,7 +78,7 @@ fn attempts(cells: &[Cell], runs: &Runs, findings: &mut Vec<Finding>) -> Panel {
         Status::reproduced(after < before),
     ));
     let mut series = Vec::new();
-    for name in with_again([UNAWARE, ALGORITHM, OURS]) {
+    for name in with_again([UNAWARE, ALGORITHM, ORACLE]) {
         for (kind, value) in [("idle", idle_tries as Value), ("periodic", periodic_tries)] {
             let counts = SYSTEMS.map(|system| count(&on(cells, system), &name, value));
             let points = counts.map(|count| Some(Point::once(count))).to_vec();
@@ -126,7 +128,7 @@ fn one_turn_us(table: &Table) -> Result<u64> {
     const NEAR: u64 = evenkeel_machine::LOCAL_DISTANCE as u64;
     let levels = Machine::preset(table.system)?.distance_levels();
     let farthest = levels.last().map_or(NEAR, |distance| u64::from(*distance));
-    let work_us = table.exec_ms.1 * 1000 * Reading::default().pace_pct / 100;
+    let work_us = table.exec_ms.1 * 1000 * READING.pace_pct / 100;
     Ok(work_us * farthest / NEAR * 21 / 20)
 }
 
@@ -281,7 +283,7 @@ mod tests {
     fn one_turn_is_enough_on_speed_cores_and_not_on_others() {
         for table in &TABLES {
             let slice_us = one_turn_us(table).unwrap();
-            let work_us = table.exec_ms.1 * 1000 * Reading::default().pace_pct / 100;
+            let work_us = table.exec_ms.1 * 1000 * READING.pace_pct / 100;
             assert!((work_us..=2 * work_us * 21 / 20).contains(&slice_us), "{slice_us}");
             contestants(&[UNAWARE], slice_us).unwrap();
         }

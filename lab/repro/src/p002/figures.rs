@@ -78,7 +78,7 @@ pub fn none_is_worse(claim: String, worse: &[String]) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::contestant::{OURS, UNAWARE};
+    use super::super::contestant::{ORACLE, UNAWARE};
     use super::super::runs::{Lab, SLICE_US};
     use super::*;
 
@@ -87,10 +87,10 @@ mod tests {
         let lab = Lab::quick(2);
         let cells: Vec<Cell> =
             lab.cells().into_iter().filter(|cell| cell.table.system == "amc3").collect();
-        let runs = lab.simulate(&cells, &[OURS], SLICE_US, 8, |_| Ok(())).unwrap();
+        let runs = lab.simulate(&cells, &[ORACLE], SLICE_US, 8, |_| Ok(())).unwrap();
         let of = |pair| worse(&cells, &runs, pair, &TIME).unwrap();
-        assert!(of((UNAWARE, OURS)).is_empty());
-        let named = of((OURS, UNAWARE));
+        assert!(of((UNAWARE, ORACLE)).is_empty());
+        let named = of((ORACLE, UNAWARE));
         assert!(named.len() == 2 && named[0].starts_with("amc3 w1 100: "), "{named:?}");
         assert_eq!(none_is_worse("a".into(), &[]).status, Status::Reached);
         let missed = none_is_worse("a".into(), &named);

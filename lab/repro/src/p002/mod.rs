@@ -12,6 +12,8 @@
 //! | `tables` | the paper's tables: the 30 cells |
 //! | `slices` | the same at other lengths of a slice |
 //! | `figures` | what else a balancer does to a cell, and which cells are worse |
+//! | `readings` | each reading of the paper, with the text that it rests on |
+//! | `signals` | what is left where memory is told as a real kernel tells it |
 //! | `parts` | what each part of the keel brings |
 //! | `causes` | the paper's cause of its gain, and what takes it away here |
 //! | `layouts` | where the speed cores sit |
@@ -24,7 +26,9 @@ mod fit;
 mod layouts;
 mod optimum;
 mod parts;
+mod readings;
 mod runs;
+mod signals;
 mod slices;
 mod tables;
 
@@ -36,9 +40,11 @@ const TITLE: &str = "Mehta, Kanungo: Capability Aware Dynamic Load Balancer for 
                      Multicore Processors";
 
 /// All parts, and what makes them.
-const PARTS: [(&str, Measure<Lab>); 6] = [
+const PARTS: [(&str, Measure<Lab>); 8] = [
     ("tables", tables::measure),
     ("fit", fit::measure),
+    ("readings", readings::measure),
+    ("signals", signals::measure),
     ("slices", slices::measure),
     ("parts", parts::measure),
     ("causes", causes::measure),

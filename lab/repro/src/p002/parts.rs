@@ -1,18 +1,15 @@
 //! What each part brings that the keel has besides Algorithm 1: with it and without it, and its share of
-//! our gain.
+//! the oracle's gain.
 
 use anyhow::Result;
 
 use super::contestant::{
-    ABLATIONS, ALGORITHM, ALGORITHM_BARE, ALGORITHM_PLAIN, ALGORITHM_WHOLE, Ablation, OURS, UNAWARE,
+    ABLATIONS, ALGORITHM, ALGORITHM_BARE, ALGORITHM_PLAIN, Ablation, ORACLE, UNAWARE,
 };
 use super::figures::{FIGURES, TIME, worse};
 use super::runs::{Cell, Lab, Runs, SLICE_US, SYSTEMS, name_of, on, panel};
 use crate::simulated::with_again;
 use crate::study::{Finding, Panel, Part, Point, Status};
-
-/// Seeds of the cells without known homes.
-const UNKNOWN_SEEDS: u64 = 5;
 
 /// What is compared.
 struct Contest {
@@ -31,8 +28,8 @@ fn contests() -> [Contest; 2] {
         },
         Contest {
             id: "ours",
-            title: "ours with and without each part",
-            names: [&[OURS][..], &ABLATIONS.map(|one| one.otherwise)].concat(),
+            title: "the oracle with and without each part",
+            names: [&[ORACLE][..], &ABLATIONS.map(|one| one.otherwise)].concat(),
         },
     ]
 }
@@ -50,7 +47,6 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     let ablate = |one| with_and_without(one, &cells, &runs);
     let mut findings: Vec<Finding> = ABLATIONS.iter().map(ablate).collect::<Result<_>>()?;
     findings.push(shares(&gain));
-    findings.push(unknown(lab, &cells, &gain)?);
     let mut panels: Vec<Panel> =
         contests.iter().map(|contest| by_system(contest, &cells, &runs)).collect();
     panels.extend(contests.iter().flat_map(|contest| by_cell(contest, lab, &runs)));
@@ -58,22 +54,14 @@ pub fn measure(lab: &Lab) -> Result<Part> {
         title: "What each part brings".into(),
         method: format!(
             "{} seeds of each cell, with slices of {} ms. Each part is switched on in Algorithm 1, \
-             where it is alone, and off or on in ours, which has home, cost and active. What a share \
-             is of depends on the order in which parts are added: what a part of ours brings last of \
-             all is its row above. `active` is what lines 24 and 35 ask for; `turns` has threads of \
+             where it is alone, and off or on in the oracle, which has home, cost and active. What a \
+             share is of depends on the order in which parts are added: what a part of it brings last \
+             of all is its row above. `active` is what lines 24 and 35 ask for; `turns` has threads of \
              one program change places, and each process of the paper has one thread.\n\n\
-             Of `home` this must be known. In the simulator a process's memory is on a node drawn at \
-             random, and the kernel names that node (`numa_preferred_nid`) as soon as the process is \
-             forked, so that it can be placed there. A real kernel names none for a new address space, \
-             and later only with NUMA balancing. There the keel knows of no memory until the program \
-             has run, takes it to be on the node where that was, and places a new program by capability \
-             alone. What `home` gains at fork by that node is the simulator's assumption; it is the \
-             gain of a program with memory on a node beforehand, under a kernel that names the node. \
-             So the cells are simulated once more ({} seeds) with memory as a real kernel has it: no \
-             node is known at fork, and a process's memory is where it first runs, under all balancers.",
+             The oracle knows where each process's memory is from its fork on. That is what `home` \
+             gains by here. What a real kernel tells, and what is left then: see signals, below.",
             lab.seeds,
-            SLICE_US / 1000,
-            lab.seeds.min(UNKNOWN_SEEDS)
+            SLICE_US / 1000
         ),
         findings,
         panels,
@@ -81,7 +69,7 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     })
 }
 
-/// What a part does to Algorithm 1 and to ours.
+/// What a part does to Algorithm 1 and to the oracle.
 fn with_and_without(ablation: &Ablation, cells: &[Cell], runs: &Runs) -> Result<Finding> {
     let gain = |name: &str| runs.mean_gain_pct(cells, name);
     let (with, without) = ablation.ours();
@@ -95,8 +83,8 @@ fn with_and_without(ablation: &Ablation, cells: &[Cell], runs: &Runs) -> Result<
         format!("mean gain with {} and without it", ablation.part),
         "-",
         format!(
-            "Algorithm 1 {:.1} % with it, {:.1} % without; ours {:.1} % with it, {:.1} % without; in \
-             ours it makes worse by more than 2 %, cells: {worse}",
+            "Algorithm 1 {:.1} % with it, {:.1} % without; oracle {:.1} % with it, {:.1} % without; \
+             there it makes worse by more than 2 %, cells: {worse}",
             gain(ablation.alone),
             gain(ALGORITHM),
             gain(with),
@@ -114,7 +102,7 @@ fn steps() -> [(&'static str, &'static str); 5] {
         ("placement by capability", ALGORITHM),
         ("home", home.alone),
         ("cost", active.otherwise),
-        ("active", OURS),
+        ("active", ORACLE),
     ]
 }
 
@@ -126,7 +114,7 @@ fn shares_of(gains: &[f64]) -> Vec<(f64, f64)> {
     added.map(|points| (points, if whole == 0.0 { 0.0 } else { 100.0 * points / whole })).collect()
 }
 
-/// The share of each part in our mean gain.
+/// The share of each part in the oracle's mean gain.
 fn shares(gain: &impl Fn(&str) -> f64) -> Finding {
     let steps = steps();
     let gains = steps.map(|(_, name)| gain(name));
@@ -140,42 +128,17 @@ fn shares(gain: &impl Fn(&str) -> f64) -> Finding {
         format!("{} would add {:+.1}", one.part, gain(with) - gain(without))
     });
     Finding::new(
-        "where our mean gain comes from (home at fork rests on the simulator's assumption that the \
-                node of a new process's memory is known; a real kernel knows none: next row)",
+        "where the oracle's mean gain comes from (home at fork rests on the assumption that the node \
+                of a new process's memory is known; what a real kernel tells: see signals)",
         "-",
         format!(
             "{:.1} %: {}; {}",
-            gain(OURS),
+            gain(ORACLE),
             shares.join(", "),
             besides.collect::<Vec<_>>().join(", ")
         ),
         Status::Reported,
     )
-}
-
-/// What is left of our gain where memory is as on a real kernel.
-fn unknown(lab: &Lab, cells: &[Cell], gain: &impl Fn(&str) -> f64) -> Result<Finding> {
-    let names = [ALGORITHM, ALGORITHM_WHOLE, ABLATIONS[0].alone, OURS];
-    let cells: Vec<Cell> =
-        cells.iter().map(|cell| Cell { is_home_known: false, ..*cell }).collect();
-    let seeds = lab.seeds.min(UNKNOWN_SEEDS);
-    let runs = lab.simulate(&cells, &names, SLICE_US, seeds, |_| Ok(()))?;
-    let said = names.map(|name| {
-        // Simulated above by its other name.
-        let known = gain(if name == ALGORITHM_WHOLE { ABLATIONS[2].alone } else { name });
-        let by_system =
-            SYSTEMS.map(|system| format!("{:.1}", runs.mean_gain_pct(&on(&cells, system), name)));
-        let unknown = runs.mean_gain_pct(&cells, name);
-        let by_system = by_system.join(", ");
-        format!("{name} {unknown:.1} % ({by_system}; {known:.1} % where it is known)")
-    });
-    Ok(Finding::new(
-        "mean gains where no memory is known at fork, and each process's is where it first runs, \
-                as on a real kernel (AMC1, AMC2, AMC3)",
-        "-",
-        said.join(", "),
-        Status::Reported,
-    ))
 }
 
 /// Mean gains: a place for each machine, and one for all.
@@ -216,14 +179,16 @@ fn by_cell(contest: &Contest, lab: &Lab, runs: &Runs) -> Vec<Panel> {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_sim::paper002::{Reading, TABLES};
+    use evenkeel_sim::paper002::TABLES;
+    use evenkeel_sim::program::{TaskPlan, Told};
 
+    use super::super::runs::READING;
     use super::*;
 
     #[test]
     fn every_part_is_there_with_and_without_in_every_cell() {
         let part = measure(&Lab::quick(2)).unwrap();
-        assert_eq!(part.findings.len(), ABLATIONS.len() + 2);
+        assert_eq!(part.findings.len(), ABLATIONS.len() + 1);
         assert_eq!(part.panels.len(), 2 + 2 * TABLES.len());
         for panel in &part.panels {
             let points = panel.series.iter().flat_map(|series| series.points.iter().flatten());
@@ -244,7 +209,7 @@ mod tests {
     #[test]
     fn the_way_ends_at_ours_and_goes_by_its_parts() {
         let steps = steps();
-        assert_eq!(steps[4].1, OURS);
+        assert_eq!(steps[4].1, ORACLE);
         let of_ours = ABLATIONS.iter().filter(|one| one.is_ours).map(|one| one.part);
         assert_eq!(
             steps[2..].iter().map(|(name, _)| *name).collect::<Vec<_>>(),
@@ -255,8 +220,9 @@ mod tests {
     #[test]
     fn the_simulator_knows_every_home_from_the_start() {
         for table in &TABLES {
-            let workload = table.workload(table.rows[0].processes, &Reading::default(), 1);
-            assert!(workload.tasks.iter().all(|task| task.home.is_some()), "the text says so");
+            let workload = table.workload(table.rows[0].processes, &READING, 1);
+            let is_known = |task: &TaskPlan| task.home.is_some() && task.told == Told::AtFork;
+            assert!(workload.tasks.iter().all(is_known), "the text says so");
         }
     }
 }

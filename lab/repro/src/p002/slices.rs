@@ -3,7 +3,7 @@
 use anyhow::Result;
 use evenkeel_sim::paper002::{TABLES, Table};
 
-use super::contestant::{ALGORITHM, OURS, UNAWARE};
+use super::contestant::{ALGORITHM, ORACLE, UNAWARE};
 use super::figures::{FIGURES, none_is_worse, worse};
 use super::runs::{Cell, Lab, Runs, Value, mean, median, name_of, panel, tat};
 use crate::simulated::with_again;
@@ -40,7 +40,7 @@ fn others(table: &'static Table, lab: &Lab, runs: &Runs, slice_us: u64) -> Panel
 
 /// The names with gains that are shown: the two, and the A/A line of the unaware balancer.
 fn shown() -> Vec<String> {
-    let mut names = with_again([UNAWARE, ALGORITHM, OURS]);
+    let mut names = with_again([UNAWARE, ALGORITHM, ORACLE]);
     names.remove(0);
     names
 }
@@ -53,13 +53,13 @@ pub fn measure(lab: &Lab) -> Result<Part> {
     let cells = lab.cells();
     let all: Vec<Runs> = SLICES_US
         .iter()
-        .map(|us| lab.simulate(&cells, &[ALGORITHM, OURS], *us, lab.seeds, |_| Ok(())))
+        .map(|us| lab.simulate(&cells, &[ALGORITHM, ORACLE], *us, lab.seeds, |_| Ok(())))
         .collect::<Result<_>>()?;
     let mut findings = Vec::new();
     for (slice_us, runs) in SLICES_US.iter().zip(&all) {
         let gains = |name| cells.iter().map(|cell| runs.gain_pct(cell, name)).collect::<Vec<f64>>();
-        let (algorithm, ours) = (gains(ALGORITHM), gains(OURS));
-        let as_much = ours.iter().zip(&cells).filter(|(gain, cell)| **gain >= cell.row.gain_pct);
+        let (algorithm, oracle) = (gains(ALGORITHM), gains(ORACLE));
+        let as_much = oracle.iter().zip(&cells).filter(|(gain, cell)| **gain >= cell.row.gain_pct);
         let as_much = as_much.count();
         let positive = algorithm.iter().filter(|gain| **gain > 0.0).count();
         let ms = slice_us / 1000;
@@ -74,19 +74,20 @@ pub fn measure(lab: &Lab) -> Result<Part> {
             Status::reproduced(positive == cells.len()),
         ));
         findings.push(Finding::new(
-            format!("with slices of {ms} ms ours gains as much as the paper's"),
+            format!("with slices of {ms} ms the oracle gains as much as the paper's"),
             "in all cells",
             format!(
                 "in {as_much} of {}, {:.1} % on the average; on the average of all cells {}",
                 cells.len(),
-                mean(ours),
-                besides(&cells, runs, OURS)
+                mean(oracle),
+                besides(&cells, runs, ORACLE)
             ),
             Status::reached(as_much == cells.len()),
         ));
         for figure in &FIGURES {
-            let worse = worse(&cells, runs, (UNAWARE, OURS), figure)?;
-            let claim = format!("with slices of {ms} ms our {} against unaware", figure.0.name);
+            let worse = worse(&cells, runs, (UNAWARE, ORACLE), figure)?;
+            let name = figure.0.name;
+            let claim = format!("with slices of {ms} ms the oracle's {name} against unaware");
             findings.push(none_is_worse(claim, &worse));
         }
     }
@@ -157,7 +158,7 @@ mod tests {
     fn less_is_of_what_it_was() {
         let lab = Lab::quick(2);
         let cell = lab.cells()[0];
-        let runs = lab.simulate(&[cell], &[OURS], SLICES_US[0], 2, |_| Ok(())).unwrap();
+        let runs = lab.simulate(&[cell], &[ORACLE], SLICES_US[0], 2, |_| Ok(())).unwrap();
         assert_eq!(runs.less_pct(&cell, UNAWARE, tat), [0.0; 2]);
         assert!(besides(&[cell], &runs, UNAWARE).starts_with("makespan +0.0 %, "));
     }

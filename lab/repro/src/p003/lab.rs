@@ -11,7 +11,7 @@ pub use crate::simulated::Lab;
 use crate::simulated::{Contestant, How, Runs, Seeds, Value, contestant, median, ratios};
 use crate::study::{Panel, Point};
 
-/// Of each case.
+/// How many seeds each case is simulated with.
 pub const SEEDS: Seeds = Seeds { usual: 10, quick: 2 };
 
 /// How far siblings may run ahead.

@@ -7,10 +7,10 @@ use super::paper::TABLE_1;
 use crate::simulated::{Contestant, median};
 use crate::study::{Finding, Panel, Part, Point, Status};
 
-/// Of each client, ...
+/// How many requests each client sends, ...
 const REQUESTS: f64 = 50.0;
 const QUICK_REQUESTS: f64 = 3.0;
-/// ... which thinks so long before each.
+/// ... and how long it thinks before each.
 const THINK_MS: f64 = 50.0;
 
 fn contestants() -> Result<Vec<Contestant>> {

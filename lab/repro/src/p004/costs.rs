@@ -16,7 +16,7 @@ const REMOVED_PCT: f64 = 80.0;
 /// Delays are told for so many wake-ups.
 const WAKEUPS: f64 = 1000.0;
 
-/// Of a second of all CPUs together.
+/// From ms of the whole simulation to ms of each second, of all CPUs together.
 fn a_second(ms: f64, report: &Report) -> f64 {
     ms * 1000.0 / report.makespan_ms
 }

@@ -32,7 +32,7 @@ use super::study::Part;
 
 const TITLE: &str = "Lim, Min, Eom: Load-Balancing for Improving User Responsiveness on Multicore \
                      Embedded Systems";
-/// Of each case.
+/// How many seeds each case is simulated with.
 const SEEDS: Seeds = Seeds { usual: 5, quick: 1 };
 
 /// All parts, and what makes them.

@@ -7,7 +7,7 @@ use super::{Cpu, FULL_FREQUENCY, Group, Kernel, Life, Queue, Task, capability_fe
 use crate::abi::{RawGroup, RawNode, RawTask};
 use crate::agenda::Event;
 use crate::outcome::Reason;
-use crate::program::Policy;
+use crate::program::{Policy, Told};
 use crate::random::stream;
 use crate::tid::tid;
 
@@ -75,10 +75,10 @@ impl Kernel {
                 prio: DEFAULT_PRIO + plan.nice,
                 on_cpu: 0,
                 nr_cpus_allowed: allowed.count() as i32,
-                numa_preferred_nid: plan
-                    .home
-                    .and_then(|at| self.machine.nodes.get(at as usize))
-                    .map_or(-1, |node| node.id as i32),
+                numa_preferred_nid: match plan.told {
+                    Told::AtFork => plan.home.map_or(-1, |home| self.node_id(home)),
+                    Told::Later { .. } => -1,
+                },
                 cpus_ptr: std::ptr::null(),
                 mm: plan.space.wrapping_add(1) as usize,
                 sum_exec_runtime: 0,

@@ -1,6 +1,6 @@
 //! Measured capabilities: user space measures what real-time tasks and interrupts take of each CPU, and
-//! passes what is left to the keel. product/keel's own code computes it; modelled are the times that it
-//! reads.
+//! passes what is left to the keel. product/keel's own code computes it; the times that it reads are
+//! modelled.
 
 use evenkeel_keel::Capabilities;
 
@@ -38,9 +38,14 @@ impl Kernel {
         Some(Capabilities::new(&self.machine, options))
     }
 
-    /// Begins to measure the online CPUs.
+    /// Begins to measure the online CPUs, or goes on with what was known before others came or went.
     pub(super) fn watch_capabilities(&mut self) {
-        let Some(capabilities) = self.untouched() else { return };
+        let Some(mut capabilities) = self.untouched() else { return };
+        if let Some(earlier) = self.watch.take()
+            && let Some(record) = capabilities.go_on_from(&earlier.capabilities)
+        {
+            self.pass_capabilities(&record);
+        }
         let taken_ns = (0..self.cpus.len() as u32).map(|cpu| self.taken_ns(cpu)).collect();
         self.watch = Some(Watch { capabilities, taken_ns, since_ns: self.now });
     }

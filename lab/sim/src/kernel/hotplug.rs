@@ -1,6 +1,9 @@
 //! CPUs come and go (kernel: `handle_hotplug()`, `scx_enable()`, `scx_disable()`). A scheduler without
 //! hotplug callbacks is ended with a request to restart. product/keel does that: it reads the machine
-//! again, and keeps nothing else. Left out: the time that a restart takes.
+//! again, and hands on the states of tasks and how busy CPUs were. Left out: the time that a restart
+//! takes.
+
+use std::collections::BTreeSet;
 
 use evenkeel_invariants::{IDLE, Left, What};
 use evenkeel_keel::Rights;
@@ -8,8 +11,10 @@ use evenkeel_keel::Rights;
 use crate::dsq::Dsq;
 use crate::keel_state;
 use crate::mask::Mask;
+use crate::native::Instance;
 use crate::outcome::Reason;
 
+use super::idle::IdleCpus;
 use super::{End, GLOBAL_ID, Kernel, Life, kfuncs};
 
 /// `SCX_TASK_QUEUED`.
@@ -62,6 +67,7 @@ impl Kernel {
             return;
         }
         let queued = self.end_scheduler();
+        let online_before = self.online.clone();
         if let Some(known) = self.machine.cpus.iter_mut().find(|known| known.id == cpu) {
             known.online = online;
         }
@@ -74,7 +80,7 @@ impl Kernel {
         }
         self.cpus[cpu as usize].online = online;
         self.cpus[cpu as usize].since = self.now;
-        self.restart(&queued);
+        self.restart(&queued, &online_before);
         if online {
             self.set_idle(cpu);
             self.resched(cpu, cpu);
@@ -99,7 +105,6 @@ impl Kernel {
             if !matches!(life, Life::New | Life::Dead) {
                 self.call_exit_task(task, cpu);
             }
-            self.tasks[task as usize].raw.storage = std::ptr::null_mut();
             self.tasks[task as usize].direct = None;
         }
         self.observer.add_counters(self.instance.counters());
@@ -128,11 +133,30 @@ impl Kernel {
         self.emit(cpu, What::Switch { prev, left, charged_ns, next: IDLE });
     }
 
-    /// Loads a new copy of the scheduler, which takes all tasks.
-    fn restart(&mut self, queued: &[u32]) {
+    /// Hands on to the next load of the keel what product/keel does, of CPUs that were online. Another
+    /// scheduler's states of tasks end with it.
+    fn hand_on(&mut self, next: &mut Instance, online: &Mask) {
+        let is_keel = self.scheduler.options().is_some();
+        let mut states = BTreeSet::new();
+        for task in &mut self.tasks {
+            if !is_keel || task.life == Life::Dead {
+                task.raw.storage = std::ptr::null_mut();
+            } else if !task.raw.storage.is_null() {
+                states.insert(task.raw.storage as usize);
+            }
+        }
+        if is_keel {
+            self.instance.hand_on(next, online, &states);
+        }
+    }
+
+    /// Loads a new copy of the scheduler, which takes all tasks. `online`: the CPUs that were online
+    /// under the old one.
+    fn restart(&mut self, queued: &[u32], online: &Mask) {
         let usage = (self.instance.host.calls, self.instance.host.scanned);
         match self.scheduler.load(&self.machine, kfuncs::FUNCTIONS) {
-            Ok(instance) => {
+            Ok(mut instance) => {
+                self.hand_on(&mut instance, online);
                 self.instance = instance;
                 self.lockup.set_scheduler(&mut self.instance);
             }
@@ -143,6 +167,8 @@ impl Kernel {
         }
         (self.instance.host.calls, self.instance.host.scanned) = usage;
         self.dsqs = vec![(GLOBAL_ID, Dsq::default())];
+        // At first the kernel takes all CPUs for idle (kernel: `reset_idle_masks()`).
+        self.idle = IdleCpus::new(&self.topology, &self.online);
         for c in &mut self.cpus {
             c.local.clear();
             c.released = false;

@@ -1,6 +1,6 @@
 //! The helper thread of `--ias-auto`: product/keel's own code decides which address spaces aggregate.
-//! Modelled is what it reads: run times, sleeps and calls of each process, as /proc shows them. Left
-//! out is the time that the helper itself takes.
+//! What it reads is modelled: run times, sleeps and calls of each process, as /proc shows them. The time
+//! that the helper itself takes is left out.
 
 use std::collections::BTreeMap;
 

@@ -21,6 +21,7 @@
 //! | file | models |
 //! |---|---|
 //! | `progress` | how fast a running task makes progress, and what does not count as progress |
+//! | `memory` | the node of a task's memory, and what the scheduler is told of it |
 //! | `times` | where the time of CPUs and tasks went |
 //! | `cache` | what caches hold of the memory that threads share |
 //! | `steps` | the ops of tasks between stretches of work: sleeps, barriers, mutexes, channels |
@@ -64,6 +65,7 @@ mod idle;
 mod interleave;
 mod kfuncs;
 mod kick;
+mod memory;
 mod prefetch;
 mod progress;
 mod queue;
@@ -319,6 +321,7 @@ impl Kernel {
             Event::Relief => self.relief_event(),
             Event::Watchdog => self.watchdog(),
             Event::Fault => self.make_random_change(),
+            Event::TellHome { task } => self.tell_home(task),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The run time of tasks: progress at the CPU's rate, and overhead, which is no progress (kernel:
 //! `update_curr_scx()` for the charged time). The rate models capability, SMT, distant memory and cache
-//! misses; left out are frequencies that change and contention for memory bandwidth.
+//! misses; changes of frequency and contention for memory bandwidth are left out.
 
 use crate::agenda::Event;
 use crate::outcome::Overhead;
@@ -137,9 +137,12 @@ impl Kernel {
         let t = &mut self.tasks[task as usize];
         t.life = Life::Runs;
         t.runnable_at = self.now;
-        t.times.switches += 1;
+        t.times.begin(self.now);
         let home = *t.home.get_or_insert(node);
         let (last, space, reason) = (t.last_cpu.replace(cpu), t.space, t.reason);
+        if last.is_none() {
+            self.plan_told_home(task);
+        }
         let c = &mut self.cpus[cpu as usize];
         let mut spent = Overhead { switching_ns: costs.switch_ns, ..Overhead::default() };
         let other_space =

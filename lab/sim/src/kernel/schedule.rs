@@ -55,7 +55,9 @@ impl Kernel {
         }
         if let (Some(prev), true) = (prev, left != Left::Runnable) {
             let life = if left == Left::Dead { Life::Dead } else { Life::Asleep };
-            self.tasks[prev as usize].life = life;
+            let task = &mut self.tasks[prev as usize];
+            task.life = life;
+            task.times.sleep(self.now);
             if left == Left::Dead {
                 self.call_exit_task(prev, cpu);
                 self.live -= 1;

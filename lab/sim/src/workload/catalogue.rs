@@ -38,7 +38,9 @@ pub const SHAPES: [(&str, &str, &str); 10] = [
         "a cell of the tables of paper 002: processes of one burst each, for the machine \
          of that name (pace: percent of the paper's time that they take on a speed core; \
          random, almost: mean time between random arrivals, and between arrivals at almost \
-         the same time; homes: 0 if no node is known at fork for a process's memory)",
+         the same time; homes: where a process's memory is: 1 on a node that is known at fork, 0 \
+         where it first runs, 2 by how the process came to be, known as a real kernel tells it, 3 the \
+         same, known at fork)",
     ),
     (
         "memory",

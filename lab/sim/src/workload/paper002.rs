@@ -10,7 +10,7 @@
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use crate::program::{Op, TaskPlan, Workload};
+use crate::program::{Op, TaskPlan, Told, Workload};
 use crate::random::about;
 
 /// How processes arrive.
@@ -170,6 +170,52 @@ impl Default for Reading {
     }
 }
 
+/// A quarter of the processes have memory that only page faults show: it is named so long after they
+/// first ran (what measures anything of them does so ten times a second), ...
+pub const LEARNED_AFTER_NS: u64 = 100_000_000;
+/// ... and for so many percent of them it is not where most of it is.
+pub const ERROR_PCT: u64 = 10;
+
+/// Where processes have their memory, and what the kernel tells of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Homes {
+    /// On a node drawn at random, told at fork.
+    AtFork,
+    /// Where a process first runs, told never.
+    FirstRun,
+    /// As a real kernel has it. Half of the processes: on a node drawn at random, told at fork (bound by
+    /// a mempolicy, or forked without exec, with the parent's memory). A quarter: where it first runs
+    /// (exec). A quarter: on a node drawn at random, told as page faults show it.
+    Real,
+    /// The same memory, told at fork where there is any then.
+    RealAtFork,
+}
+
+impl Homes {
+    /// By the number in a workload's text.
+    pub fn of(number: u64) -> Option<Self> {
+        [Self::FirstRun, Self::AtFork, Self::Real, Self::RealAtFork].get(number as usize).copied()
+    }
+
+    /// Gives the tasks, each of which has a node drawn at random, their memory.
+    pub fn give(self, nodes: u32, tasks: &mut [TaskPlan], seed: u64) {
+        // Its own stream: what the tasks do does not depend on where their memory is.
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(!seed);
+        for task in tasks {
+            let (kind, error, wrong) = (rng.next_u64() % 4, rng.next_u64() % 100, rng.next_u64());
+            match (self, kind) {
+                (Self::FirstRun, _) | (Self::Real | Self::RealAtFork, 2) => task.home = None,
+                (Self::Real, 3) => {
+                    let node = (wrong % u64::from(nodes)) as u32;
+                    let node = task.home.filter(|_| error >= ERROR_PCT).unwrap_or(node);
+                    task.told = Told::Later { after_ns: LEARNED_AFTER_NS, node };
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
 /// How long an I/O-bound process works at a stretch; it then sleeps as long.
 const IO_BURST_NS: u64 = 5_000_000;
 
@@ -261,6 +307,36 @@ mod tests {
         assert!((39_000_000..49_000_000).contains(&mean(&io)), "{}", mean(&io));
         let last = mix.tasks.last().unwrap().arrives_ns.unwrap();
         assert!((1_500_000_000..2_100_000_000).contains(&last), "{last}");
+    }
+
+    #[test]
+    fn a_real_kernel_tells_of_memory_by_how_a_process_came_to_be() {
+        let table = Table::of("amc3", "w1").unwrap();
+        let drawn = table.workload(4_000, &Reading::default(), 1).tasks;
+        let with = |number| {
+            let mut tasks = drawn.clone();
+            Homes::of(number).unwrap().give(table.nodes, &mut tasks, 1);
+            tasks
+        };
+        assert_eq!(with(1), drawn);
+        assert!(with(0).iter().all(|task| task.home.is_none()));
+        let (real, known) = (with(2), with(3));
+        let homes = |tasks: &[TaskPlan]| tasks.iter().map(|task| task.home).collect::<Vec<_>>();
+        assert_eq!(homes(&real), homes(&known), "the same memory");
+        assert!(known.iter().all(|task| task.told == Told::AtFork));
+        let about = |count: usize, due: usize| count.abs_diff(due) < due / 5;
+        assert!(about(real.iter().filter(|task| task.home.is_none()).count(), 1_000));
+        let later = real.iter().filter_map(|task| match task.told {
+            Told::Later { node, .. } => Some((task.home, Some(node))),
+            Told::AtFork => None,
+        });
+        let (right, wrong): (Vec<_>, Vec<_>) = later.partition(|(home, told)| home == told);
+        assert!(
+            about(right.len() + wrong.len(), 1_000) && about(wrong.len(), 97),
+            "{}",
+            wrong.len()
+        );
+        assert!(Homes::of(4).is_none());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::program::{Op, SharedMemory, TaskPlan, Workload};
 use super::catalogue::SHAPES;
 use super::error::{MAX_TASKS, WorkloadError};
 use super::numbers::Numbers;
-use super::paper002::{Reading, TABLES, Table};
+use super::paper002::{Homes, Reading, TABLES, Table};
 use super::paper003;
 
 /// The workload of this text, if it begins with the name of a shape.
@@ -153,8 +153,8 @@ fn paper002(numbers: &Numbers, seed: u64) -> Result<Workload, WorkloadError> {
     };
     let processes = numbers.count("processes", 1, MAX_TASKS as u64)?;
     let mut workload = found.workload(processes, &reading, seed);
-    if numbers.count("homes", 0, 1)? == 0 {
-        workload.tasks.iter_mut().for_each(|task| task.home = None);
+    if let Some(homes) = Homes::of(numbers.count("homes", 0, 3)?) {
+        homes.give(found.nodes, &mut workload.tasks, seed);
     }
     Ok(workload)
 }

@@ -176,6 +176,22 @@ fn zones() -> Vec<World> {
         workload.duration_ns = 400 * MS;
         all.push(world(name, machine, with_parameters(options, knobs), workload));
     }
+    // Compaction, on whole cores and where callbacks interleave.
+    for (at, preset) in ["small", "hybrid"].into_iter().enumerate() {
+        let options = Options {
+            gate: Gate::Zone,
+            balance: Balance::ALL[at],
+            compact: true,
+            ..Options::default()
+        };
+        let name = format!("zone compact on {preset}: {}", policies(&options));
+        let mut tasks: Vec<TaskPlan> = (0..6).map(|_| sleeper("light", MS, 12 * MS)).collect();
+        tasks.push(TaskPlan { allowed: these("1-2"), ..sleeper("bound", MS, 9 * MS) });
+        let workload = Workload { tasks, duration_ns: 400 * MS, ..Workload::default() };
+        let mut world = world(name, Machine::preset(preset).unwrap(), options, workload);
+        world.simulation.faults.pause_one_in = if at == 1 { 40 } else { 0 };
+        all.push(world);
+    }
     all
 }
 
