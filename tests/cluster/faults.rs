@@ -72,6 +72,19 @@ fn a_user_without_rights_is_balanced_by_figures_of_proc() {
     cluster.wait_for_nothing_left();
 }
 
+/// How many ranks there are is srun's to say.
+#[test]
+fn ranks_of_mpi_are_refused_more_threads_and_run() {
+    let test = "ranks_of_mpi_are_refused_more_threads_and_run";
+    let Some(cluster) = Cluster::start(test, Wanted::default()) else { return };
+    let words = ["-n2", "--overcommit", "--mpi=pmi2", "--evenkeel=threads=2", "echo", "ran"];
+    let step = Step::run(&mut cluster.srun(&words));
+    assert!(step.code == Some(0) && step.stdout == ["ran", "ran"], "{step:?}");
+    step.says("--threads is for OpenMP, and this is a rank of an MPI program");
+    step.says("start 2 ranks for each CPU instead; the task runs without evenkeel");
+    cluster.wait_for_nothing_left();
+}
+
 /// Its steps go on without it, and so does the balancer.
 #[test]
 fn a_killed_daemon_of_a_node_fails_no_job() {

@@ -375,6 +375,11 @@ pub fn output(command: &mut Command) -> Output {
 
 /// Like [`output`], with bytes on the standard input.
 pub fn output_of(command: &mut Command, input: &[u8]) -> Output {
+    output_within(command, input, PATIENCE)
+}
+
+/// Like [`output_of`], for a command that allows itself more time than [`PATIENCE`].
+pub fn output_within(command: &mut Command, input: &[u8], patience: Duration) -> Output {
     if !input.is_empty() {
         command.stdin(Stdio::piped());
     }
@@ -387,7 +392,7 @@ pub fn output_of(command: &mut Command, input: &[u8]) -> Output {
         });
         let stdout = scope.spawn(move || drain(stdout.unwrap()));
         let stderr = scope.spawn(move || drain(stderr.unwrap()));
-        let status = ended(&mut child);
+        let status = ended_within(&mut child, patience);
         Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
     })
 }
@@ -400,7 +405,11 @@ fn drain(mut pipe: impl Read) -> Vec<u8> {
 
 /// Waits for the end of a child; one that does not end is killed, and the test fails.
 pub fn ended(child: &mut Child) -> ExitStatus {
-    let deadline = Instant::now() + PATIENCE;
+    ended_within(child, PATIENCE)
+}
+
+fn ended_within(child: &mut Child, patience: Duration) -> ExitStatus {
+    let deadline = Instant::now() + patience;
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return status;

@@ -1,43 +1,58 @@
 //! Requests of the metrics endpoint. There is one answer to each, of a form that clients understand, and
 //! it does not change when more bytes come.
 
-use evenkeel_host::daemon::answer_metrics_request;
+use evenkeel_host::daemon::{Pages, answer_metrics_request};
 
 use crate::target::{Target, no_repair};
 
 const METRICS: Target = Target {
     name: "metrics",
-    words: &["GET ", "HEAD ", "POST ", "/metrics", " HTTP/1.1", "\r\n\r\n", "\n\n", "Host: x\r\n"],
+    words: &[
+        "GET ",
+        "HEAD ",
+        "POST ",
+        "/metrics",
+        "/livez",
+        "/readyz",
+        " HTTP/1.1",
+        "\r\n\r\n",
+        "\n\n",
+        "Host: x\r\n",
+    ],
     repair: no_repair,
     read,
 };
 
 /// What the endpoint serves.
 const PAGE: &str = "evenkeel_programs 7\n# EOF\n";
-const STATUSES: [&str; 5] = [
+const NOT_READY: &str = "no journal";
+const STATUSES: [&str; 6] = [
     "200 OK",
+    "503 Service Unavailable",
     "400 Bad Request",
     "404 Not Found",
     "405 Method Not Allowed",
     "431 Request Header Fields Too Large",
 ];
 
-/// Accepted: the figures are served.
+/// Accepted: the figures are served, or a probe is answered.
 fn read(_: &str, text: &[u8]) -> bool {
-    let last = answer_metrics_request(text, true, PAGE).unwrap();
+    let pages = Pages { metrics: PAGE.to_owned(), not_ready: Some(NOT_READY.to_owned()) };
+    let last = answer_metrics_request(text, true, &pages).unwrap();
     let (status, body) = parts(&last);
     let is_head = text.trim_ascii_start().starts_with(b"HEAD");
     match status.as_str() {
-        "200 OK" => assert!(body == PAGE || is_head),
+        "200 OK" => assert!([PAGE, "alive\n"].contains(&body.as_str()) || is_head),
+        "503 Service Unavailable" => assert!(body.contains(NOT_READY) || is_head),
         _ => assert!(!body.is_empty() || is_head),
     }
-    let now = answer_metrics_request(text, false, PAGE);
+    let now = answer_metrics_request(text, false, &pages);
     assert!(now.as_ref().is_none_or(|now| *now == last));
     for length in [text.len() / 4, text.len() / 2, text.len().saturating_sub(1)] {
-        let early = answer_metrics_request(&text[..length], false, PAGE);
+        let early = answer_metrics_request(&text[..length], false, &pages);
         assert!(early.is_none() || early == now, "the first {length} bytes are answered otherwise");
     }
-    now.is_some() && status == "200 OK"
+    now.is_some() && ["200 OK", "503 Service Unavailable"].contains(&status.as_str())
 }
 
 /// The status of an answer, and its body.

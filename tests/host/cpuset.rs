@@ -1,10 +1,13 @@
 //! A cpuset that shrinks and grows in mid-run: no task is placed outside it, and tasks that were moved
-//! get back the CPUs that it gains.
+//! get back the CPUs that it gains. Nor is one where the tasks of one program have different cpusets.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use crate::roles::role;
+use crate::running_daemon::{Daemon, lone_worker};
 use crate::support::*;
 use crate::worker::Worker;
 
@@ -15,6 +18,11 @@ struct Group {
 
 impl Group {
     fn new(host: &Host) -> Result<Self, String> {
+        Self::named(host, "")
+    }
+
+    /// One of several of a test.
+    fn named(host: &Host, name: &str) -> Result<Self, String> {
         let v1 = Path::new("/sys/fs/cgroup/cpuset");
         let v2 = Path::new("/sys/fs/cgroup");
         let (parent, mems) = if v1.join("cpuset.cpus").exists() {
@@ -26,7 +34,7 @@ impl Group {
             }
             (v2, "cpuset.mems.effective")
         };
-        let name = host.path("").file_name().unwrap().to_str().unwrap().to_owned();
+        let name = format!("{}{name}", host.path("").file_name().unwrap().to_str().unwrap());
         let path = parent.join(name);
         std::fs::create_dir(&path).map_err(|error| error.to_string())?;
         let group = Self { path };
@@ -142,4 +150,45 @@ fn no_task_leaves_the_cpus_that_the_user_allows() {
     host.wait_intervals(20);
     assert!(host.pins().iter().all(|pin| pin.1 != y), "{:?}", host.pins());
     assert!(worker.end().success());
+}
+
+/// As where the CPU manager of Kubernetes gives one container of a pod a CPU, and takes it out of the
+/// cpusets of all others. All of it is one program, of which tasks change places.
+#[test]
+fn a_cpu_that_another_cpuset_has_for_itself_stays_so() {
+    let test = "a_cpu_that_another_cpuset_has_for_itself_stays_so";
+    let Some((x, y)) = two_cpus(test) else { return };
+    let host = Host::new();
+    let groups = [("-shared", x), ("-exclusive", y)].map(|(name, cpu)| {
+        let group = Group::named(&host, name)?;
+        group.allow(&cpu.to_string());
+        Ok::<_, String>((group, cpu))
+    });
+    let [Ok(shared), Ok(exclusive)] = groups else {
+        return evenkeel_skip::skip(test, "no cpusets can be made");
+    };
+    let daemon = Daemon::start(&host, &[&["--placement", "hard"][..], &EAGER].concat());
+    let workers = [&shared, &exclusive].map(|(group, cpu)| {
+        let worker = lone_worker(&host);
+        std::fs::write(group.path.join("cgroup.procs"), worker.pid.to_string()).unwrap();
+        wait_for("the kernel", || worker.is_as(&just(*cpu)));
+        (worker, *cpu)
+    });
+    for (worker, _) in &workers {
+        let asked = json!({"req": "join", "args": {"pid": worker.pid, "job": "pod"}});
+        assert_eq!(daemon.ask(&asked)["errno"], 0);
+    }
+    assert_eq!(host.status().len(), 1, "one program");
+    host.wait_intervals(40);
+    let pins = host.pins();
+    for (worker, cpu) in &workers {
+        let outside = |pin: &&(i32, u32)| worker.threads.contains(&pin.0) && pin.1 != *cpu;
+        let outside: Vec<_> = pins.iter().filter(outside).collect();
+        assert!(outside.is_empty(), "placed outside CPU {cpu}: {outside:?}");
+        assert!(worker.is_as(&just(*cpu)));
+    }
+    for (worker, _) in workers {
+        assert!(worker.end().success());
+    }
+    daemon.end();
 }

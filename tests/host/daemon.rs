@@ -17,7 +17,7 @@ fn joined(host: &Host) -> Vec<u32> {
     host.status().iter().map(|run| run["root"].as_u64().unwrap() as u32).collect()
 }
 
-fn says(command: &mut Command, code: i32, what: &str) {
+pub fn says(command: &mut Command, code: i32, what: &str) {
     let output = output(command);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{output:?}");
@@ -71,6 +71,30 @@ fn a_program_joins_is_moved_and_leaves() {
         daemon.end();
         assert!(two.is_as(&all()), "{placement}");
         assert!(one.end().success() && two.end().success());
+    }
+}
+
+#[test]
+fn the_papers_policy_selects_tasks_across_programs() {
+    if two_cpus("the_papers_policy_selects_tasks_across_programs").is_none() {
+        return;
+    }
+    let host = Host::new();
+    let daemon = Daemon::start(&host, &["--policy", "paper", "--interval", "100ms"]);
+    let workers = [lone_worker(&host), lone_worker(&host)];
+    for worker in &workers {
+        assert!(output(&mut host.evenkeel(["join", &worker.pid.to_string()])).status.success());
+    }
+    // A program of one task by itself could only pull.
+    for worker in &workers {
+        let pid = worker.pid.to_string();
+        wait_for("it to be swapped", || {
+            text(&output(&mut host.evenkeel(["explain", &pid])).stdout).contains(": swap: ECPT")
+        });
+    }
+    daemon.end();
+    for worker in workers {
+        assert!(worker.end().success());
     }
 }
 
@@ -436,79 +460,4 @@ fn malformed_requests_and_floods_do_not_stop_the_balancing() {
     drop(held);
     assert!(worker.end().success());
     daemon.end();
-}
-
-/// A daemon with metrics, at a port that was free a moment ago.
-fn daemon_with_metrics(host: &Host) -> (Daemon, std::net::SocketAddr) {
-    // Another port in the rare case that it is taken before the daemon has it.
-    let started = (0..5).find_map(|_| {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let mut child = host.evenkeel(["daemon", "--metrics", &port.to_string()]).spawn().unwrap();
-        let socket = host.runtime().join("daemon.sock");
-        let mut is_there = false;
-        wait_for("the daemon", || {
-            is_there = std::net::TcpStream::connect(port).is_ok();
-            is_there || child.try_wait().unwrap().is_some()
-        });
-        is_there.then_some((Daemon { child, socket }, port))
-    });
-    started.unwrap()
-}
-
-fn page(address: std::net::SocketAddr) -> String {
-    let mut stream = std::net::TcpStream::connect(address).unwrap();
-    write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-    let mut page = String::new();
-    stream.read_to_string(&mut page).unwrap();
-    page
-}
-
-#[test]
-fn metrics_are_served_on_loopback() {
-    let host = Host::new();
-    says(&mut host.evenkeel(["daemon", "--metrics", "0.0.0.0:0"]), 2, "not a loopback address");
-    let config = host.path("config.toml");
-    std::fs::write(&config, "[daemon]\nmetrics = \"0.0.0.0:80\"\n").unwrap();
-    let file = ["--config", config.to_str().unwrap()];
-    for command in [&["daemon"][..], &["run", "true"]] {
-        let words = [&file[..], command].concat();
-        says(&mut host.evenkeel(words), 2, "not a loopback address");
-    }
-    let (daemon, address) = daemon_with_metrics(&host);
-    assert!(page(address).contains("evenkeel_programs 0"), "{}", page(address));
-    // Figures of CPUs are there once the daemon has read them.
-    let lost = "evenkeel_lost_seconds_total{cpu=\"0\",cause=\"softirq\"}";
-    wait_for("what CPUs lost", || page(address).contains(lost));
-    daemon.end();
-}
-
-/// Whatever the clients of the metrics do, the daemon has one thread, answers others and ends.
-#[test]
-fn clients_of_the_metrics_keep_neither_each_other_nor_the_end_waiting() {
-    let host = Host::new();
-    let (daemon, address) = daemon_with_metrics(&host);
-    let connect = || {
-        let stream = std::net::TcpStream::connect(address).unwrap();
-        stream.set_nonblocking(true).unwrap();
-        stream
-    };
-    let mut held = Vec::new();
-    for kind in 0..60 {
-        let mut stream = connect();
-        let sent = match kind % 3 {
-            // Nothing; a header without end; many requests at once, with answers that are not read.
-            0 => String::new(),
-            1 => format!("GET /metrics HTTP/1.1\r\n{}", "X: y\r\n".repeat(500)),
-            _ => "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(500),
-        };
-        // The daemon may have closed it.
-        let _ = stream.write_all(sent.as_bytes());
-        held.push(stream);
-    }
-    assert!(page(address).contains("evenkeel_programs 0"));
-    let threads = std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap().count();
-    assert_eq!(threads, 1, "threads of the daemon");
-    assert_eq!(daemon.ask(&json!({"req": "stats"}))["errno"], 0);
-    daemon.end();
-    drop(held);
 }

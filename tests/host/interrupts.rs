@@ -1,6 +1,9 @@
-//! `evenkeel irq` and `evenkeel run --move-noise` where nothing may be moved. (Lines are moved in guests
-//! only: `interrupts` in tests/vm.)
+//! `evenkeel irq`, `evenkeel run --move-noise` and the daemon's table `[irq]` where nothing is moved.
+//! (Lines are moved in guests only: `interrupts` in tests/vm.)
 
+use std::fs;
+
+use crate::running_daemon::Daemon;
 use crate::support::*;
 
 /// `evenkeel` with these words, as the user `nobody`: what it says, and its exit code.
@@ -19,6 +22,10 @@ fn only_root_moves_interrupts() {
         let words = [&["irq"], words].concat();
         assert_eq!(refusal(&host, &words), (wanted.clone(), Some(3)), "{words:?}");
     }
+    // The file that a mover locks would stay, where the user can write it.
+    let folders = [host.runtime(), "/tmp/evenkeel-65534".into()];
+    let locks = folders.map(|folder| folder.join("irq.lock"));
+    assert!(!locks.iter().any(|lock| lock.exists()), "{locks:?}");
 }
 
 #[test]
@@ -31,4 +38,80 @@ fn a_program_is_not_started_if_its_noise_cannot_be_moved() {
                   --move-noise out\n";
     assert_eq!((&said[..], code), (wanted, Some(2)));
     assert!(!std::path::Path::new(file).exists(), "the program was started");
+}
+
+/// The command line and the process number of `evenkeel irq run` beside a daemon.
+fn mover(daemon: i32) -> Option<(String, i32)> {
+    let children = fs::read_to_string(format!("/proc/{daemon}/task/{daemon}/children")).ok()?;
+    let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+    let of = |pid: i32| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let words = String::from_utf8_lossy(&words).replace('\0', " ");
+        words.contains("irq run").then(|| (words.trim_end().to_owned(), pid))
+    };
+    children.into_iter().find_map(of)
+}
+
+#[test]
+fn the_daemon_moves_interrupts_as_its_table_says() {
+    const TEST: &str = "the_daemon_moves_interrupts_as_its_table_says";
+    if !needs_root(TEST) {
+        return;
+    }
+    if !evenkeel_journal::find_irqbalance(std::path::Path::new("/")).is_empty() {
+        evenkeel_skip::skip(TEST, "irqbalance runs here");
+        return;
+    }
+    let host = Host::new();
+    let config = host.path("config.toml");
+    // The first move would come after two rounds: after the test.
+    let configure = |mode: &str| {
+        fs::write(&config, format!("[irq]\nmode = \"{mode}\"\ninterval = \"60s\"\n")).unwrap();
+    };
+    configure("level");
+    let mut daemon = Daemon::start(&host, &["--config", config.to_str().unwrap()]);
+    let words = || mover(daemon.pid()).map(|(words, _)| words).unwrap_or_default();
+    wait_for("its process", || words().ends_with("irq run --mode level --interval 60000000us"));
+    configure("off");
+    kill(daemon.pid(), libc::SIGHUP);
+    wait_for("the end of its process", || mover(daemon.pid()).is_none());
+    configure("source-aware");
+    kill(daemon.pid(), libc::SIGHUP);
+    wait_for("the other process", || words().contains("irq run --mode source-aware"));
+    let (_, pid) = mover(daemon.pid()).unwrap();
+    // What a service manager sends to all processes of the service is meant for the daemon.
+    for signal in [libc::SIGUSR1, libc::SIGHUP] {
+        kill(pid, signal);
+    }
+    assert!(host.status().is_empty());
+    assert_eq!(mover(daemon.pid()).map(|(_, pid)| pid), Some(pid));
+    // One that ends by itself is started again.
+    kill(pid, libc::SIGKILL);
+    wait_for("the next process", || mover(daemon.pid()).is_some_and(|(_, next)| next != pid));
+    let (_, pid) = mover(daemon.pid()).unwrap();
+    // However the daemon ends.
+    daemon.child.kill().unwrap();
+    daemon.child.wait().unwrap();
+    let process = format!("/proc/{pid}");
+    wait_for("its process to end, too", || {
+        !std::path::Path::new(&process).exists() && host.journals().is_empty()
+    });
+    fs::remove_file(host.runtime().join("daemon.sock")).unwrap();
+}
+
+#[test]
+fn a_daemon_that_may_not_move_interrupts_says_so_and_balances() {
+    let host = Host::new();
+    let config = host.path("home/config.toml");
+    fs::write(&config, "[irq]\nmode = \"level\"\n").unwrap();
+    let log = host.path("log");
+    let words = ["daemon", "--config", config.to_str().unwrap()];
+    let mut command = if is_root() { as_nobody(&host, &words) } else { host.evenkeel(words) };
+    let daemon = Daemon::start_by(&host, command.stderr(fs::File::create(&log).unwrap()));
+    wait_for("it to say so", || {
+        let said = fs::read_to_string(&log).unwrap();
+        said.contains("[irq]: interrupts are not moved: only root may move")
+    });
+    assert_eq!(mover(daemon.pid()), None);
+    daemon.end();
 }

@@ -54,7 +54,7 @@ fn sockets(host: &Host) -> Vec<PathBuf> {
 }
 
 /// The variables of a task of a step of Slurm that has two on this node.
-fn as_task(command: &mut Command, local: u32) -> &mut Command {
+pub fn as_task(command: &mut Command, local: u32) -> &mut Command {
     command
         .env("SLURM_JOB_ID", "77")
         .env("SLURM_STEP_ID", "3")
@@ -264,6 +264,29 @@ fn the_balancer_keeps_no_launcher_waiting() {
     );
     assert_eq!(host.status().len(), 1, "the job's balancer has ended already");
     assert!(other.end().success());
+}
+
+/// They would write over each other.
+#[test]
+fn ranks_that_want_a_report_each_have_their_file() {
+    let host = Host::new();
+    let path = |name: &str| host.path(name).display().to_string();
+    let rank = |flags: &[&str], number: &str| {
+        let mut command = host.run(&[&["-q"], flags].concat(), &["true"]);
+        output(command.env("PMI_RANK", number).env("PMI_SIZE", "2"))
+    };
+    for option in ["--json", "--perfetto"] {
+        let refused = rank(&[option, &path("one")], "1");
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        let why = format!("{option} {}: each of the 2 ranks would write over", path("one"));
+        assert!(text(&refused.stderr).contains(&why), "{refused:?}");
+        assert!(!host.path("one").exists());
+        for number in ["0", "1"] {
+            let own = rank(&[option, &path(&format!("{option}-%r"))], number);
+            assert!(own.status.success(), "{own:?}");
+            assert!(host.path(&format!("{option}-{number}")).exists());
+        }
+    }
 }
 
 #[test]

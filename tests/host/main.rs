@@ -4,19 +4,27 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bench_programs;
+mod bench_scale;
+mod cluster_report;
 mod compare;
 mod compiled;
+mod containers;
 mod cpuset;
 mod daemon;
+mod efficient;
 mod figures;
 mod hotplug;
+mod installed;
 mod interrupts;
 mod invalid_options;
 mod job;
 mod journals;
 mod kill_moments;
 mod kill_points;
+mod machine_report;
+mod metrics;
 mod papers_commands;
+mod perfetto;
 mod privilege;
 mod programs;
 mod quotas;
@@ -26,6 +34,10 @@ mod roles;
 #[path = "../common/running_daemon.rs"]
 mod running_daemon;
 mod sais;
+#[path = "../common/schema.rs"]
+mod schema;
+mod schemas;
+mod seen;
 mod shares;
 mod signals;
 mod signs;
@@ -33,9 +45,14 @@ mod sim;
 mod streams;
 #[path = "../common/support.rs"]
 mod support;
+#[path = "../common/sweeps.rs"]
+mod sweeps;
+mod sweeps_on_engines;
 mod terminal;
 mod threads;
 mod top;
+#[path = "../common/trace.rs"]
+mod trace;
 mod transparency;
 mod user_masks;
 mod waiting;

@@ -117,6 +117,10 @@ fn counter() {
         // SAFETY: the handler makes async-signal-safe calls only.
         unsafe { sigaction(signal, &action) }.unwrap();
     }
+    for signal in [libc::SIGRTMIN() + 1, libc::SIGRTMAX()] {
+        // SAFETY: the same handler.
+        unsafe { libc::signal(signal, note as *const () as libc::sighandler_t) };
+    }
     let ready = format!("@pid={}\n", std::process::id());
     let log = LOG.load(std::sync::atomic::Ordering::Relaxed);
     // SAFETY: the buffer lives across the call.

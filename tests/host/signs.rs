@@ -8,10 +8,13 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use evenkeel_journal::affinity;
+use evenkeel_machine::CpuSet;
 use evenkeel_noise::{Noise, NoiseConfig, NoiseKind};
 use serde_json::Value;
 
 use crate::hotplug::cover;
+use crate::kill_moments::{Left, undo_all};
 use crate::roles::role;
 use crate::support::*;
 use crate::worker::Worker;
@@ -204,18 +207,9 @@ fn each_sign_makes_a_run_observe() {
 #[test]
 fn nothing_stays_loaded_where_there_is_nothing_to_balance() {
     let test = "nothing_stays_loaded_where_there_is_nothing_to_balance";
-    let Some((x, y)) = two_cpus(test).filter(|_| needs_root(test)) else { return };
-    if let Err(why) = evenkeel_cbinfo::support() {
-        return evenkeel_skip::skip(test, why);
-    }
     let host = Host::new();
-    let files = Files::new(&host, x, y);
-    let worker = start(&host, &["--cpus", &x.to_string()], |command| files.show_to(command));
+    let Some((worker, files, _)) = resting(test, &host) else { return };
     let is_resting = || host.status().first().is_some_and(|run| run["resting"] == true);
-    assert_eq!(status(&host)["accounting"], "none");
-    files.set_pressure(100_000_000);
-    wait_accounted(&host, &worker);
-    wait_for("a rest", is_resting);
     assert_eq!(bpf_of(worker.pid_of_evenkeel()), 0);
     // It does not end by itself: looks are a second apart.
     std::thread::sleep(Duration::from_secs(3));
@@ -226,6 +220,62 @@ fn nothing_stays_loaded_where_there_is_nothing_to_balance() {
     let (said, summary) = end(&host, worker);
     assert!(said.contains("the CPUs are looked at again: tasks waited for a CPU"), "{said}");
     assert!(summary["rested_ns"].as_u64() >= Some(3_000_000_000), "{summary}");
+}
+
+/// A worker under a run that rests, since it has one CPU; the files that wake it; and another CPU.
+fn resting(test: &str, host: &Host) -> Option<(Worker, Files, u32)> {
+    let (x, y) = two_cpus(test).filter(|_| needs_root(test))?;
+    if let Err(why) = evenkeel_cbinfo::support() {
+        evenkeel_skip::skip(test, why);
+        return None;
+    }
+    let files = Files::new(host, x, y);
+    let x = x.to_string();
+    let worker = start(host, &["--cpus", &x], |command| files.show_to(command));
+    assert_eq!(status(host)["accounting"], "none");
+    files.set_pressure(100_000_000);
+    wait_accounted(host, &worker);
+    wait_for("a rest", || host.status().first().is_some_and(|run| run["resting"] == true));
+    Some((worker, files, y))
+}
+
+#[test]
+fn a_run_that_is_killed_while_it_rests_leaves_nothing() {
+    let host = Host::new();
+    let (before, left) = (host.processes(), Left::now());
+    let test = "a_run_that_is_killed_while_it_rests_leaves_nothing";
+    let Some((mut worker, ..)) = resting(test, &host) else {
+        return;
+    };
+    worker.kill_evenkeel();
+    undo_all(&host, true);
+    assert!(worker.is_as(&all()), "the threads have other CPUs than before");
+    worker.let_end();
+    wait_for("the end of the program", || host.processes().is_subset(&before));
+    assert!(host.status().is_empty());
+    left.wait_as_before();
+}
+
+/// Nothing is observed during a rest: what the user does then is seen when it ends, and stays.
+#[test]
+fn a_mask_that_is_set_during_a_rest_stays() {
+    let host = Host::new();
+    let test = "a_mask_that_is_set_during_a_rest_stays";
+    let Some((worker, files, y)) = resting(test, &host) else {
+        return;
+    };
+    let first = worker.threads[0];
+    affinity::set(first, &CpuSet::from_iter([y])).unwrap();
+    files.set_pressure(200_000_000);
+    wait_for("the end of the rest", || {
+        host.status().first().is_some_and(|run| run["resting"] == false)
+    });
+    let intervals = status(&host)["intervals"].as_u64();
+    wait_for("looks after the rest", || {
+        status(&host)["intervals"].as_u64() > intervals.map(|n| n + 3)
+    });
+    assert_eq!(mask(first), CpuSet::from_iter([y]));
+    end(&host, worker);
 }
 
 #[test]

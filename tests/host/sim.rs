@@ -1,9 +1,9 @@
 //! The simulator from the command line.
 
-use std::path::Path;
 use std::process::Command;
 
 use crate::support::*;
+use crate::sweeps::{Crash, crashing_keel};
 
 fn sim(host: &Host, words: &[&str]) -> Command {
     host.evenkeel_lab([&["sim"], words].concat())
@@ -29,6 +29,37 @@ fn a_simulation_is_reported_in_figures_traces_and_pictures() {
     // Another process computes the same.
     let again = output(&mut sim(&host, &words));
     assert_eq!(text(&again.stdout), said);
+}
+
+#[test]
+fn what_has_a_name_is_listed() {
+    let host = Host::new();
+    let done = output(&mut sim(&host, &["list"]));
+    assert_eq!(done.status.code(), Some(0));
+    let said = text(&done.stdout);
+    assert!(said.contains("  barrier:tasks=8,work=10ms,rounds=20,spread=0\n"), "{said}");
+    assert!(said.contains("  small: 2 CPUs, 1 node; capability 1024\n"), "{said}");
+    // Each of them can be simulated: with its defaults, until some events have happened.
+    let is_listed = |line: &&str| line.starts_with("  ") && !line.starts_with("   ");
+    let (workloads, machines) = said.split_once("\nMachines").unwrap();
+    let shapes: Vec<&str> = workloads.lines().filter(is_listed).map(str::trim).collect();
+    assert!(shapes.len() >= 10, "{shapes:?}");
+    for shape in shapes {
+        // A machine that has the nodes for paper002.
+        let words = ["run", shape, "--machine", "amc1", "--max-events", "1000"];
+        let done = output(&mut sim(&host, &words));
+        let why = text(&done.stderr);
+        let goes_on = why.contains("1000 events have happened, and it is not over");
+        assert!(done.status.success() || goes_on, "{shape}: {why}");
+    }
+    let machines: Vec<&str> = machines.lines().filter(is_listed).map(str::trim).collect();
+    assert!(machines.len() >= 2, "{machines:?}");
+    for machine in machines {
+        let (machine, _) = machine.split_once(':').unwrap();
+        let words = ["run", "hogs:tasks=2,work=1ms", "--machine", machine];
+        let done = output(&mut sim(&host, &words));
+        assert!(done.status.success(), "{machine}: {}", text(&done.stderr));
+    }
 }
 
 #[test]
@@ -93,33 +124,8 @@ fn sweeps_are_compared() {
 #[test]
 fn a_keel_that_crashes_loses_one_run_of_a_sweep() {
     let host = Host::new();
-    let [source, keel, marker, out] =
-        ["keel.c", "keel.so", "marker", "rows"].map(|name| host.path(name));
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    // The first keel that is loaded while the marker exists removes the marker and crashes.
-    let program = format!(
-        "#include \"{}\"\n\
-         int unlink(const char *);\n\
-         static __attribute__((constructor)) void crash(void)\n\
-         {{ if (!unlink(\"{}\")) __builtin_trap(); }}\n",
-        root.join("bpf/keel/keel.bpf.c").display(),
-        marker.display()
-    );
-    std::fs::write(&source, program).unwrap();
-    let mut cc = Command::new("cc");
-    cc.args([
-        "-std=gnu17",
-        "-O1",
-        "-fno-strict-aliasing",
-        "-fPIC",
-        "-shared",
-        "-Wl,-Bsymbolic",
-        "-I",
-    ]);
-    cc.arg(root.join("lab/sim/native")).arg("-o").arg(&keel).arg(&source);
-    let compiled = output(&mut cc);
-    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
-    std::fs::write(&marker, "").unwrap();
+    let (keel, _) = crashing_keel(&host, Crash::Once);
+    let out = host.path("rows");
     let files = ["--keel", keel.to_str().unwrap(), "--out", out.to_str().unwrap()];
     let words = ["sweep", "hogs:tasks=3,work=5ms", "--seeds", "9", "--jobs", "2"];
     let sweep = || output(&mut sim(&host, &[&words[..], &files].concat()));

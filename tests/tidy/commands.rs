@@ -1,8 +1,8 @@
 //! Command lines in the docs are taken by the executables, and `make` has their targets.
 //!
-//! Looked at is code that begins with one of [`NAMES`]: in a line, and in blocks each line that
-//! begins so (after `$ ` or `sudo `), with the indented ones that follow it. What stands for
-//! something else:
+//! The test looks at code that begins with one of [`NAMES`]: within a line, and in blocks each line that
+//! begins so (after `$ ` or `sudo `), with the indented ones that follow it. What stands for something
+//! else:
 //!
 //! - a word in capitals (`PID`, `NAME=VALUE`, also `$pid`) is a placeholder: any value that is taken;
 //! - `...` is left out, and so are brackets: what is optional is given;

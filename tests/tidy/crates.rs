@@ -13,6 +13,7 @@ use crate::report::{Finding, Rule, check};
 const ORDER: &[&str] = &[
     "machine",
     "stats",
+    "perfetto",
     "control",
     "journal",
     "cbinfo",

@@ -7,9 +7,9 @@ use crate::report::{Finding, Rule, check};
 const MAX_COLUMNS: usize = 105;
 const MAX_LINES: usize = 600;
 
-/// Lines that are too long, in Rust, C, shell, the Makefile and in the prose of Markdown. Excepted are
-/// pages that a command writes and, in Markdown, tables, what stands in a fence as a command printed it,
-/// and a link that stands alone.
+/// Lines that are too long, in Rust, C, shell, the Makefile and in the prose of Markdown. Pages that a
+/// command writes may have lines of any length; so may, in Markdown, tables, what stands in a fence as a
+/// command printed it, and a link that stands alone.
 fn long_lines(file: &File) -> Vec<Finding> {
     if file.kind == Kind::Other || file.kind == Kind::Image || file.is_generated() {
         return Vec::new();

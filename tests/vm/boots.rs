@@ -68,7 +68,7 @@ static BOOTS: &[Boot] = &[
         topology: || Topology::flat(3),
         execution: Execution::Fastest,
         first: First::Own,
-        tests: &[user_level::TESTS, interrupts::TESTS, keel::WITHOUT, hotplug::TESTS, sais::OLD],
+        tests: &[user_level::TESTS, interrupts::SHORT, keel::WITHOUT, hotplug::TESTS, sais::OLD],
     },
     // The oldest one that the keel supports.
     Boot {
@@ -81,12 +81,14 @@ static BOOTS: &[Boot] = &[
             invariants::KERNEL,
             invariants::KEEL,
             invariants::CAPABILITY,
+            keel::ACCEPTED,
             keel::SHORT,
             keel::LONG,
             keel::LOADED_OFTEN,
             keel::UNEQUAL_LONG,
             unequal::TESTS,
             user_level::TESTS,
+            interrupts::SHORT,
             interrupts::TESTS,
         ],
     },
@@ -125,22 +127,16 @@ static BOOTS: &[Boot] = &[
             replay::EXACT,
         ],
     },
-    // Newer ones.
+    // In between: the user's level, and whether it accepts the keel. `make vm-kernels` has the rest.
     Boot {
         name: "7.0",
         kernel: "7.0",
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
         first: First::Own,
-        tests: &[
-            user_level::TESTS,
-            interrupts::TESTS,
-            keel::SHORT,
-            keel::NEWER,
-            policies::SHORT,
-            sais::TESTS,
-        ],
+        tests: &[user_level::TESTS, keel::ACCEPTED, policies::SHORT],
     },
+    // The newest one.
     Boot {
         name: "7.2",
         kernel: "7.2",
@@ -149,18 +145,21 @@ static BOOTS: &[Boot] = &[
         first: First::Own,
         tests: &[
             user_level::TESTS,
-            interrupts::TESTS,
+            interrupts::SHORT,
+            keel::ACCEPTED,
             keel::SHORT,
             keel::NEWER,
             policies::SHORT,
+            policies::NEWER,
             sais::TESTS,
         ],
     },
 ];
 
 /// Only run when asked for: `make demo-vm`; by name and with `--ignored`, the other tapes; `make
-/// vm-units`; `make vm-adversaries`; `make vm-irqbalance`; `make vm-hotplug`; and `make vm-soak`, on
-/// four memory nodes with one CPU each and with two.
+/// vm-units`; `make vm-adversaries`; `make vm-irqbalance`; `make vm-kernels`, what other tests do on
+/// some kernels only; `make vm-hotplug`; and `make vm-soak`, on four memory nodes with one CPU each and
+/// with two.
 static ON_DEMAND: &[Boot] = &[
     Boot {
         name: "demo",
@@ -201,6 +200,45 @@ static ON_DEMAND: &[Boot] = &[
         execution: Execution::Fastest,
         first: First::Own,
         tests: &[irqbalance::TESTS],
+    },
+    Boot {
+        name: "kernels-6.1",
+        kernel: "6.1",
+        topology: || Topology::flat(3),
+        execution: Execution::Fastest,
+        first: First::Own,
+        tests: &[interrupts::TESTS],
+    },
+    Boot {
+        name: "kernels-6.18",
+        kernel: "6.18",
+        topology: || Topology::flat(2),
+        execution: Execution::Fastest,
+        first: First::Own,
+        tests: &[policies::ALL],
+    },
+    Boot {
+        name: "kernels-7.0",
+        kernel: "7.0",
+        topology: || Topology::flat(2),
+        execution: Execution::Fastest,
+        first: First::Own,
+        tests: &[
+            interrupts::SHORT,
+            interrupts::TESTS,
+            keel::SHORT,
+            keel::NEWER,
+            policies::ALL,
+            sais::TESTS,
+        ],
+    },
+    Boot {
+        name: "kernels-7.2",
+        kernel: "7.2",
+        topology: || Topology::flat(2),
+        execution: Execution::Fastest,
+        first: First::Own,
+        tests: &[interrupts::TESTS, policies::ALL],
     },
     Boot {
         name: "hotplug-6.18",

@@ -16,13 +16,23 @@ use crate::hotplug::switch;
 use crate::running_daemon::lone_worker;
 use crate::stand_in::StandIn;
 use crate::support::*;
+use crate::trace::{read, read_whole};
 use crate::worker::{Worker, lines_of};
 
-pub const TESTS: &[Test] = &[
+/// On every kernel but the one in between: what asks most of it.
+pub const SHORT: &[Test] = &[
     Test {
         name: "interrupts::a_line_leaves_the_cpu_of_a_program_and_is_given_back",
         run: a_line_leaves_the_cpu_of_a_program_and_is_given_back,
     },
+    Test {
+        name: "interrupts::run_moves_the_noise_of_its_program",
+        run: run_moves_the_noise_of_its_program,
+    },
+];
+
+/// On one kernel, and on all of them by `make vm-kernels`.
+pub const TESTS: &[Test] = &[
     Test {
         name: "interrupts::a_cpu_that_goes_offline_is_no_other_process",
         run: a_cpu_that_goes_offline_is_no_other_process,
@@ -34,10 +44,6 @@ pub const TESTS: &[Test] = &[
     Test {
         name: "interrupts::what_once_moved_stands_until_undo",
         run: what_once_moved_stands_until_undo,
-    },
-    Test {
-        name: "interrupts::run_moves_the_noise_of_its_program",
-        run: run_moves_the_noise_of_its_program,
     },
 ];
 
@@ -151,8 +157,14 @@ fn a_line_leaves_the_cpu_of_a_program_and_is_given_back() {
     let noise = Noise::start(&host);
     let worker = worker_at_home(&host);
 
-    let run = irq_run(&host, worker.pid, &[]);
+    let path = host.path("irq.pftrace");
+    let run = irq_run(&host, worker.pid, &["--perfetto", path.to_str().unwrap()]);
     wait_for("the line to leave", || noise.has_left());
+    // Its trace has it on its CPU of before, and then on the other one.
+    let line = format!("ttyS0 (line {})", noise.line());
+    wait_for("a round on the other CPU", || {
+        read_whole(&path).is_some_and(|seen| seen.on(&line).len() > 1)
+    });
     let second = output(&mut host.evenkeel(["irq", "run"]));
     let wanted = format!(
         "evenkeel: process {} moves interrupts already (evenkeel irq run): end it first\n",
@@ -162,6 +174,17 @@ fn a_line_leaves_the_cpu_of_a_program_and_is_given_back() {
     let said = end(run);
     assert_eq!(noise.affinity(), all(), "{said}");
     assert!(said.contains("moved ttyS0 (line ") && said.contains("is the program's"), "{said}");
+    let seen = read(&path);
+    seen.assert_sound();
+    let stays = seen.on(&line);
+    assert_eq!((stays[0], stays[1] == stays[0]), ("CPU 0", false), "{seen:?}");
+    for counter in ["CPU 0: interrupts", "CPU 0: capability"] {
+        assert!(seen.counters.iter().any(|name| name == counter), "{counter}: {seen:?}");
+    }
+    let told = seen.on("moves of interrupts");
+    assert_eq!((told.first(), told.last()), (Some(&"started"), Some(&"ended")), "{seen:?}");
+    assert!(told.iter().any(|what| what.starts_with("moved ttyS0 to CPU ")), "{seen:?}");
+    assert!(seen.annotations.iter().any(|name| name == "taken back 1"), "{seen:?}");
 
     // What another process sets stays, and is said.
     noise.send_home();

@@ -16,12 +16,16 @@ use crate::invariants::UNEQUAL;
 use crate::scheduler::{Keel, loads, state};
 use crate::storms::*;
 use crate::support::{EVENKEEL, NOBODY, all, just, output, text, wait_for};
+use crate::trace::read;
 use crate::watched::{ROUGH, watched};
 use crate::{Test, boots};
 
 /// On every kernel.
+pub const ACCEPTED: &[Test] =
+    &[Test { name: "keel::is_accepted_by_the_kernel", run: is_accepted_by_the_kernel }];
+
+/// On every kernel, too, but the one in between.
 pub const SHORT: &[Test] = &[
-    Test { name: "keel::is_accepted_by_the_kernel", run: is_accepted_by_the_kernel },
     Test { name: "keel::comes_and_goes", run: comes_and_goes },
     Test { name: "keel::a_fault_ends_it_with_a_report", run: a_fault_ends_it_with_a_report },
 ];
@@ -59,6 +63,10 @@ pub const LONG: &[Test] = &[
     Test { name: "keel::a_second_keel_is_refused", run: a_second_keel_is_refused },
     Test { name: "keel::invalid_options_are_refused", run: invalid_options_are_refused },
     Test { name: "keel::cgroup_limits_are_warned_of", run: cgroup_limits_are_warned_of },
+    Test {
+        name: "keel::a_restart_forgets_neither_tasks_nor_utilisation",
+        run: a_restart_forgets_neither_tasks_nor_utilisation,
+    },
     Test { name: "keel::sysrq_ends_it", run: sysrq_ends_it },
     Test { name: "keel::a_cpu_that_is_taken_is_left", run: || a_cpu_that_is_taken_is_left(&[]) },
     Test { name: "keel::a_stall_ends_it_with_a_report", run: a_stall_ends_it_with_a_report },
@@ -71,8 +79,10 @@ fn is_accepted_by_the_kernel() {
 }
 
 fn comes_and_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keel.pftrace");
     for _ in 0..2 {
-        let keel = Keel::start(&[]);
+        let keel = Keel::start(&["--perfetto", path.to_str().unwrap()]);
         let name = std::fs::read_to_string("/sys/kernel/sched_ext/root/ops").unwrap();
         assert!(name.contains("keel"), "{name}");
         watched(ROUGH, |_| {
@@ -82,6 +92,13 @@ fn comes_and_goes() {
         });
         let (code, said) = keel.end();
         assert_eq!(code, Some(0), "{said}");
+        let seen = read(&path);
+        seen.assert_sound();
+        assert_eq!(seen.on("the keel"), ["fair/always/count"], "{seen:?}");
+        assert_eq!(seen.on("changes"), ["ended"], "{seen:?}");
+        for counter in ["switch", "CPU 0: capability", "CPU 0: utilisation"] {
+            assert!(seen.counters.iter().any(|name| name == counter), "{counter}: {seen:?}");
+        }
     }
 }
 
@@ -225,9 +242,6 @@ fn no_task_stalls_in_a_thousand_rounds_of_hotplug() {
     assert_eq!(code, Some(0), "{said}");
 }
 
-/// How often CPUs go or come at least: each of three is off once.
-const SWITCHES: u32 = 6;
-
 /// It is loaded anew each time.
 fn cpus_that_go_and_come(flags: &[&str]) {
     let mut keel = Keel::start(flags);
@@ -237,8 +251,8 @@ fn cpus_that_go_and_come(flags: &[&str]) {
         let crowd = restless(50);
         let end = Instant::now() + boots::duration();
         let mut round = 0;
-        // In the end all CPUs are back.
-        while round < SWITCHES || round % 2 == 1 || Instant::now() < end {
+        // Each is off once at least. In the end all are back.
+        while round < 2 * others || round % 2 == 1 || Instant::now() < end {
             let before = loads();
             let change = || switch(1 + round / 2 % others, round % 2 == 1);
             witness.while_cpus_change(change).unwrap();
@@ -250,6 +264,28 @@ fn cpus_that_go_and_come(flags: &[&str]) {
     });
     let (code, said) = keel.end();
     assert_eq!(code, Some(0), "{said}");
+}
+
+/// For other CPUs it is loaded anew, and goes on with what it knew. A utilisation that began anew would
+/// be below 90 % for more than a tenth of a second.
+fn a_restart_forgets_neither_tasks_nor_utilisation() {
+    let mut keel = Keel::start(&[]);
+    let mut busy = Threads::default();
+    busy.start(|| spin(Duration::from_millis(1)));
+    affinity::set(busy.tids[0], &just(0)).unwrap();
+    wait_for("a busy CPU", || keel.busy_pct()[0] >= 95);
+    let maps = keel.maps_of_tasks();
+    assert_eq!(maps.len(), 1, "{maps:?}");
+    for on in [false, true] {
+        let before = loads();
+        switch(3, on);
+        keel.wait_enabled(before);
+        let busy_pct = keel.busy_pct();
+        assert!(busy_pct[0] >= 90, "percent busy with CPU 3 {on}: {busy_pct:?}");
+        assert_eq!(keel.maps_of_tasks(), maps, "with CPU 3 {on}");
+    }
+    busy.end();
+    assert_eq!(keel.end().0, Some(0));
 }
 
 /// A task that a real-time task pushes off its CPU goes on elsewhere, before the real-time task is

@@ -10,12 +10,17 @@
 #[allow(dead_code)]
 #[path = "../common/running_daemon.rs"]
 mod running_daemon;
+#[path = "../common/schema.rs"]
+mod schema;
 #[allow(dead_code)]
 #[path = "../../product/journal/tests/host/stand_in.rs"]
 mod stand_in;
 #[allow(dead_code)]
 #[path = "../common/support.rs"]
 mod support;
+#[allow(dead_code)]
+#[path = "../common/trace.rs"]
+mod trace;
 #[allow(dead_code)]
 #[path = "../common/worker.rs"]
 mod worker;

@@ -6,13 +6,15 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::Test;
 use crate::hotplug::switch;
 use crate::invariants::{crowd, fork_and_exec, hogs};
 use crate::roles::role;
-use crate::scheduler::{Keel, Scheduler, loads, state};
+use crate::scheduler::{Keel, Scheduler, hasten, loads, state};
+use crate::schema::check;
 use crate::storms::*;
 use crate::support::{EVENKEEL, NOBODY, kill, output, text, wait_for};
 use crate::watched::ROUGH;
@@ -36,10 +38,17 @@ const FLAGS: &[&str] = &[
 pub const PAPERS: Scheduler = Scheduler::With(FLAGS);
 
 /// On every kernel.
-pub const SHORT: &[Test] = &[
-    Test { name: "policies::the_papers_are_accepted", run: the_papers_are_accepted },
-    Test { name: "policies::all_combinations_are_accepted", run: all_combinations_are_accepted },
-];
+pub const SHORT: &[Test] =
+    &[Test { name: "policies::the_papers_are_accepted", run: the_papers_are_accepted }];
+
+/// On the newest kernel. On the oldest one each combination runs under a load (`invariants::COMBINED`
+/// and the tests of each policy).
+pub const NEWER: &[Test] =
+    &[Test { name: "policies::pairs_are_accepted", run: pairs_are_accepted }];
+
+/// What `make vm-kernels` loads beside these.
+pub const ALL: &[Test] =
+    &[Test { name: "policies::all_combinations_are_accepted", run: all_combinations_are_accepted }];
 
 /// On the kernel of all tests.
 pub const TESTS: &[Test] = &[
@@ -47,6 +56,7 @@ pub const TESTS: &[Test] = &[
     Test { name: "policies::a_knob_turns_while_cpus_come_and_go", run: a_knob_turns_meanwhile },
     Test { name: "policies::the_gate_refuses_and_opens", run: the_gate_refuses_and_opens },
     Test { name: "policies::a_level_that_is_set_holds", run: a_level_that_is_set_holds },
+    Test { name: "policies::compaction_leaves_cpus_alone", run: compaction_leaves_cpus_alone },
     Test { name: "policies::siblings_are_preferred", run: || siblings_are_preferred("rounds") },
     Test {
         name: "policies::siblings_are_preferred_paper",
@@ -69,7 +79,7 @@ pub const STORMS: &[Test] = &[
 ];
 
 fn evenkeel(arguments: &[&str]) -> Output {
-    output(Command::new(EVENKEEL).args(arguments).stdin(Stdio::null()))
+    output(hasten(Command::new(EVENKEEL).args(arguments)).stdin(Stdio::null()))
 }
 
 /// The output of a command that must succeed.
@@ -107,19 +117,33 @@ fn the_papers_are_accepted() {
     }
 }
 
+/// Each pair of answers to two questions is in one of these, in the plain keel, or in the papers'.
+fn pairs_are_accepted() {
+    load(0b011, &[]);
+    load(0b101, &[]);
+    load(0b110, &["--compact"]);
+    assert_eq!(state(), "disabled");
+}
+
 fn all_combinations_are_accepted() {
     for choice in 0..1 << ANSWERS.len() {
-        let flags = ANSWERS
-            .iter()
-            .enumerate()
-            .flat_map(|(question, (flag, answers))| [*flag, answers[choice >> question & 1]]);
-        let flags: Vec<&str> = ["sched", "--load-only"].into_iter().chain(flags).collect();
-        said(&flags);
-        if flags.contains(&"ias") {
-            said(&[&flags[..], &["--ias-mode", "paper"]].concat());
+        load(choice, &[]);
+        if answers(choice).contains(&"ias") {
+            load(choice, &["--ias-mode", "paper"]);
         }
     }
+    said(&["sched", "--load-only", "--gate", "zone", "--compact"]);
     assert_eq!(state(), "disabled");
+}
+
+/// The flags for one answer to each question: the paper's where the question's bit is set.
+fn answers(choice: usize) -> Vec<&'static str> {
+    let each = ANSWERS.iter().enumerate();
+    each.flat_map(|(question, (flag, answers))| [*flag, answers[choice >> question & 1]]).collect()
+}
+
+fn load(choice: usize, flags: &[&str]) {
+    said(&[&["sched", "--load-only"][..], &answers(choice), flags].concat());
 }
 
 fn knobs_turn_while_it_runs() {
@@ -129,7 +153,9 @@ fn knobs_turn_while_it_runs() {
     said(&["zone", "set", "balance_level", "warm-high"]);
     said(&["zone", "set", "balance_cpus_avg_enable", "1"]);
     let knobs = || -> BTreeMap<String, serde_json::Value> {
-        serde_json::from_str(&said(&["zone", "get", "--json"])).unwrap()
+        let knobs = serde_json::from_str(&said(&["zone", "get", "--json"])).unwrap();
+        check("zone-get", &knobs);
+        serde_json::from_value(knobs).unwrap()
     };
     let before = knobs();
     assert_eq!((&before["balance_level"], &before["bal_cpus_avg_enable"]), (&3.into(), &1.into()));
@@ -250,6 +276,34 @@ fn a_level_that_is_set_holds() {
     assert_eq!(keel.end().0, Some(0));
 }
 
+/// Two threads that hardly do anything need two of four CPUs: the last one is nearly never used.
+fn compaction_leaves_cpus_alone() {
+    let last = crate::support::all().len() - 1;
+    assert!(last >= 3, "it needs four CPUs");
+    assert!(refused(&["sched", "--compact"]).contains("--gate zone"));
+    let keel = Keel::start(&["--gate", "zone", "--compact"]);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let mut threads = Threads::default();
+    for _ in 0..2 {
+        let seen = Arc::clone(&seen);
+        threads.start(move || {
+            std::thread::sleep(Duration::from_millis(10));
+            spin(Duration::from_micros(300));
+            seen.lock().unwrap().push(nix::sched::sched_getcpu().unwrap());
+        });
+    }
+    // From the first idle CPUs on; the utilisations must have settled.
+    wait_for("some wake-ups", || seen.lock().unwrap().len() > 200);
+    seen.lock().unwrap().clear();
+    wait_for("more wake-ups", || seen.lock().unwrap().len() > 400);
+    threads.end();
+    let seen = seen.lock().unwrap();
+    let on_last = seen.iter().filter(|cpu| **cpu == last).count();
+    println!("{on_last} of {} bursts were on the last CPU", seen.len());
+    assert!(on_last * 20 < seen.len(), "{on_last} of {} bursts were on the last CPU", seen.len());
+    assert_eq!(keel.end().0, Some(0));
+}
+
 /// The guest's program under a name of its own.
 const SIBLINGS: &str = "/tmp/siblings";
 
@@ -302,7 +356,9 @@ fn end_processes(processes: Vec<Child>) {
 }
 
 fn show() -> serde_json::Value {
-    serde_json::from_str(&said(&["ias", "show", "--json"])).unwrap()
+    let state = serde_json::from_str(&said(&["ias", "show", "--json"])).unwrap();
+    check("ias-show", &state);
+    state
 }
 
 /// With a bonus, a CPU runs threads of one process in a row, and slaves follow their master. The setting
@@ -397,11 +453,13 @@ fn settings_outlive_a_restart() {
     for process in &processes {
         said(&["ias", "set-agg", &process.id().to_string(), "1", "1", "5", "9"]);
     }
-    // This process only waits for its input.
+    // The first thread starts the others, which may not be of this class: they would keep all CPUs. Then
+    // it only waits for its input.
     let param = libc::sched_param { sched_priority: 1 };
     let first = processes[0].id() as i32;
+    let class = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: reads a record that lives here.
-    assert_eq!(unsafe { libc::sched_setscheduler(first, libc::SCHED_FIFO, &raw const param) }, 0);
+    assert_eq!(unsafe { libc::sched_setscheduler(first, class, &raw const param) }, 0);
     signal_all(&processes, libc::SIGSTOP);
     let set = |what: &str| show()[what].clone();
     let (roles, spaces) = (set("roles"), set("spaces"));

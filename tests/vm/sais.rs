@@ -140,7 +140,8 @@ fn hints_come_back_on_one_machine() {
     let host = Host::new();
     let hints = ["--mode", "hint", "--peers", "127.0.0.0/8", "--policy", "issuer"];
     let steering = Steering::start(&host, &hints);
-    let mut serving = host.evenkeel(["sais", "serve", "/"]).stdout(Stdio::piped()).spawn().unwrap();
+    let serve = ["sais", "serve", "/", "--peers", "127.0.0.0/8"];
+    let mut serving = host.evenkeel(serve).stdout(Stdio::piped()).spawn().unwrap();
     serving.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     transfer(0, 1);
     let echoed: u64 =
@@ -160,7 +161,15 @@ fn the_kernel_accepts_every_program() {
     // Both times are given, so that `sais` measures none.
     let auto = ["--policy", "auto", "--strip-us", "100,1"];
     let paper = ["--wire", "paper"];
-    for flags in [&auto[..], &[hints, auto].concat(), &[&hints[..], &paper[..]].concat()] {
+    let alone = ["--stateless"];
+    let cases = [
+        auto.to_vec(),
+        [hints, auto].concat(),
+        [&hints[..], &paper].concat(),
+        [&hints[..], &alone].concat(),
+        [&hints[..], &paper, &alone].concat(),
+    ];
+    for flags in &cases {
         Steering::start(&host, flags).end();
     }
 }

@@ -1,18 +1,22 @@
 //! Unequal CPUs on a real kernel: fast CPUs carry more, the right tasks get them, and none of them idles
 //! while a slow one works.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use evenkeel_journal::affinity;
+use evenkeel_machine::CpuSet;
+use nix::mount::{MsFlags, mount, umount};
 
 use crate::Test;
 use crate::policies::{counted, refused};
 use crate::roles::role;
 use crate::scheduler::Keel;
 use crate::storms::*;
-use crate::support::{all, just, wait_for};
+use crate::support::{Host, all, just, mask, wait_for};
+use crate::worker::Worker;
 
 /// Two CPUs that are twice as fast as two others.
 const UNEQUAL: &[&str] =
@@ -47,7 +51,53 @@ pub const TESTS: &[Test] = &[
         run: fast_cpus_do_not_idle_beside_a_thief,
     },
     Test { name: "unequal::hogs_get_the_fast_cpus", run: hogs_get_the_fast_cpus },
+    Test {
+        name: "unequal::few_threads_are_kept_on_cpus_of_less_energy",
+        run: few_threads_are_kept_on_cpus_of_less_energy,
+    },
 ];
+
+/// The kernel's energy model lies there.
+const DEBUGFS: &str = "/sys/kernel/debug";
+
+/// Makes up an energy model in which the work of these CPUs costs less than that of all others.
+fn make_up_energy(less: [u32; 2]) {
+    for cpu in all().iter() {
+        let domain = format!("{DEBUGFS}/energy_model/cpu{cpu}");
+        let state = format!("{domain}/ps:1000000");
+        fs::create_dir_all(&state).unwrap();
+        fs::write(format!("{domain}/cpus"), cpu.to_string()).unwrap();
+        fs::write(format!("{state}/performance"), "512").unwrap();
+        fs::write(format!("{state}/cost"), if less.contains(&cpu) { "40" } else { "100" }).unwrap();
+    }
+}
+
+/// `run --prefer efficient`, under the kernel's own scheduler: two threads on four CPUs.
+fn few_threads_are_kept_on_cpus_of_less_energy() {
+    mount(Some("none"), DEBUGFS, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+    for less in [FAST, SLOW] {
+        make_up_energy(less);
+        let host = Host::new();
+        let flags = ["-q", "--prefer", "efficient", "--accounting", "cbinfo"];
+        let mut worker = Worker::start(&host, &flags);
+        let is_kept = || {
+            let [one, other] = [0, 1].map(|thread| mask(worker.threads[thread]));
+            let is_single = |mask: &CpuSet| less.iter().any(|cpu| *mask == just(*cpu));
+            one != other && is_single(&one) && is_single(&other)
+        };
+        wait_for("the threads' CPUs", is_kept);
+        host.wait_intervals(5);
+        assert!(is_kept(), "they stay there, whatever that does to their pace");
+        let status = host.status()[0].to_string();
+        assert!(status.contains("less energy was asked for"), "{status}");
+        worker.kill_evenkeel();
+        wait_for("the supervisor's work", || worker.is_as(&all()));
+        worker.let_end();
+        // It removes the record of the run that was killed.
+        host.status();
+    }
+    umount(DEBUGFS).unwrap();
+}
 
 /// Twelve hogs on four CPUs, two of them twice as fast as the others: the fast CPUs get eight hogs.
 fn fast_cpus_carry_more() {

@@ -20,12 +20,14 @@ fn measured_times_decide_whether_auto_steers() {
     let Stage { interrupts, consumer, ref host, ref network, .. } = stage;
     let steering = Steering::start(host, network, &["--policy", "auto"]);
     let times = &steering.status()["strip_times"];
-    assert!(times["process_us"].as_f64().unwrap() > 0.0, "{times}");
     assert!(steering.said.contains("no XDP until steering pays"), "{}", steering.said);
     let time = |name: &str| times[name].as_f64();
     // The two CPUs may be SMT siblings, share a cache, or neither: one of the two times was measured.
-    let migrate_us = time("within_us").or(time("across_us"));
-    let pays = migrate_us.zip(time("hand_over_us")).is_some_and(|(fetch, hand)| fetch > hand);
+    let pays = ["within", "across"].iter().any(|caches| {
+        let migrate_us = time(&format!("{caches}_us"));
+        let hand_over_us = time(&format!("hand_over_{caches}_us"));
+        migrate_us.zip(hand_over_us).is_some_and(|(fetch, hand)| fetch > hand)
+    });
     network.client.within(|| {
         run_on(&just(consumer));
         let mut client = Client::connect(Network::address());

@@ -8,6 +8,7 @@ use super::{can_run, wait_no_threads};
 use crate::support::*;
 
 #[test]
+#[ignore = "measures for half a minute: make bench-test"]
 fn the_quick_form_measures_every_contestant_and_leaves_nothing() {
     let Some(_) = can_run("the_quick_form_measures_every_contestant_and_leaves_nothing") else {
         return;
@@ -107,6 +108,7 @@ fn the_quick_form_measures_every_contestant_and_leaves_nothing() {
 /// It is killed while it uses the kernel's own steering, which has one table for the whole machine, and
 /// while parts of ours run in its namespaces.
 #[test]
+#[ignore = "measures for half a minute: make bench-test"]
 fn a_bench_that_is_killed_leaves_nothing() {
     let Some(_) = can_run("a_bench_that_is_killed_leaves_nothing") else { return };
     let host = Host::alone();
@@ -140,6 +142,7 @@ fn a_bench_that_is_killed_leaves_nothing() {
 }
 
 #[test]
+#[ignore = "measures for half a minute: make bench-test"]
 fn what_the_model_needs_is_measured() {
     let Some(_) = can_run("what_the_model_needs_is_measured") else { return };
     let host = Host::new();

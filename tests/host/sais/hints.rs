@@ -23,8 +23,11 @@ pub struct Serving<'a> {
 }
 
 impl<'a> Serving<'a> {
+    /// For all of the test's networks, unless the flags name others.
     pub fn start(host: &'a Host, flags: &[&str]) -> Self {
-        let mut command = host.evenkeel([&["sais", "serve", "/"], flags].concat());
+        let [.., peers, networks] = HINTS;
+        let all = if flags.contains(&peers) { &[][..] } else { &[peers, networks] };
+        let mut command = host.evenkeel([&["sais", "serve", "/"], all, flags].concat());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
@@ -374,19 +377,24 @@ fn missing_requirements_of_hints_are_reported() {
     let (why, code) = said(&["sais", "attach", DEVICE, "--mode", "hint"]);
     assert!(why.starts_with("evenkeel: --mode hint needs --peers"), "{why}");
     assert_eq!(code, Some(2));
-    let (why, code) = said(&["sais", "serve", "/", "--wire", "paper"]);
+    let (why, code) = said(&["sais", "serve", "/"]);
+    assert!(why.starts_with("evenkeel: sais serve needs --peers"), "{why}");
+    assert_eq!(code, Some(2));
+    let peers = ["--peers", "198.18.0.0/15"];
+    let serve = |words: &[&str]| said(&[&["sais", "serve"], words, &peers].concat());
+    let (why, code) = serve(&["/", "--wire", "paper"]);
     assert!(why.starts_with("evenkeel: --wire paper needs --device"), "{why}");
     assert_eq!(code, Some(2));
-    let (why, code) = said(&["sais", "serve", "/", "--wire", "paper", "--device", "nosuch0"]);
+    let (why, code) = serve(&["/", "--wire", "paper", "--device", "nosuch0"]);
     assert!(why.starts_with("evenkeel: nosuch0: no such network device"), "{why}");
     assert_eq!(code, Some(3));
-    let (why, code) = said(&["sais", "serve", "/no/such/cgroup"]);
+    let (why, code) = serve(&["/no/such/cgroup"]);
     assert!(why.contains("no/such/cgroup: no such cgroup: No such file"), "{why}");
     assert_eq!(code, Some(3));
-    let (why, code) = said(&["sais", "serve", "/proc"]);
+    let (why, code) = serve(&["/proc"]);
     assert!(why.contains("/proc: not a cgroup of version 2"), "{why}");
     assert_eq!(code, Some(3));
-    let mut unprivileged = as_nobody(&host, &["sais", "serve", "/"]);
+    let mut unprivileged = as_nobody(&host, &["sais", "serve", "/", "--peers", "198.18.0.0/15"]);
     let run = output(&mut unprivileged);
     assert!(text(&run.stderr).contains("no privilege to load BPF programs"), "{run:?}");
     assert_eq!(run.status.code(), Some(3));
@@ -404,7 +412,8 @@ fn a_cgroup_that_goes_ends_the_serving() {
     };
     let group = Group::new(&root);
     let run = std::thread::scope(|scope| {
-        let mut serve = host.evenkeel(["sais", "serve", group.0.to_str().unwrap()]);
+        let mut serve =
+            host.evenkeel(["sais", "serve", group.0.to_str().unwrap(), "--peers", "198.18.0.0/15"]);
         let run = scope.spawn(move || output(&mut serve));
         wait_for("its socket", || {
             let answer = output(&mut host.evenkeel(["sais", "status", "--json"]));

@@ -30,8 +30,13 @@ struct Waiter {
 
 impl Waiter {
     fn new(network: &Network) -> Self {
-        let listener = network.server.within(|| TcpListener::bind(("0.0.0.0", PORT)).unwrap());
-        let address = SocketAddr::from((Network::address(), PORT));
+        Self::at(network, PORT)
+    }
+
+    /// With a server at this port.
+    fn at(network: &Network, port: u16) -> Self {
+        let listener = network.server.within(|| TcpListener::bind(("0.0.0.0", port)).unwrap());
+        let address = SocketAddr::from((Network::address(), port));
         let connect = || TcpStream::connect_timeout(&address, PATIENCE).unwrap();
         let client = network.client.within(connect);
         let (stream, _) = listener.accept().unwrap();
@@ -277,6 +282,37 @@ fn a_thread_that_fails_to_read_consumes_nothing() {
             assert_eq!(reading.join().unwrap(), std::io::ErrorKind::WouldBlock);
         });
         assert_eq!(consumer(), i64::from(gettid().as_raw()));
+    });
+}
+
+/// A worker of a server with a connection that is kept alive: it has answered, and waits for nothing
+/// that it asked for.
+#[test]
+fn a_worker_with_a_connection_that_stays_open_is_not_held() {
+    let Some((interrupts, _)) = can_run("a_worker_with_a_connection_that_stays_open_is_not_held")
+    else {
+        return;
+    };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let steering = Steering::start(&host, &network, &LONG);
+    let listener = network.client.within(|| TcpListener::bind(("0.0.0.0", PORT)).unwrap());
+    let address = SocketAddr::from((Network::client_address(), PORT));
+    let connect = || TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+    let mut visitor = network.server.within(connect);
+    network.client.within(|| {
+        let before = own();
+        let (mut worker, _) = listener.accept().unwrap();
+        visitor.write_all(&[1]).unwrap();
+        worker.read_exact(&mut [0]).unwrap();
+        worker.write_all(&[7]).unwrap();
+        visitor.read_exact(&mut [0]).unwrap();
+        wait_for("the connection to be known", || steering.flows().len() == 1);
+        // Another thread asks meanwhile, and is held: by then the worker would be, too.
+        let mut waiter = Waiter::at(&network, PORT + 1);
+        waiter.ask_and_be_held();
+        assert_eq!((own(), holds(&steering, "holds")), (before, 1));
+        waiter.answer();
     });
 }
 

@@ -9,7 +9,9 @@ mod hints;
 mod hold;
 mod kill_moments;
 mod net;
+mod queues;
 mod rfs;
+mod stateless;
 mod steering;
 mod traffic;
 

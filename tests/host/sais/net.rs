@@ -58,23 +58,33 @@ impl Namespace {
 
     /// Has all packets that arrive at a device processed on one CPU (RPS).
     fn receive_on(&self, device: &str, cpu: u32) {
+        let mask = format!("{:x}", 1_u64 << cpu);
+        self.write_sysfs(&format!("class/net/{device}/queues/rx-0/rps_cpus"), &mask);
+    }
+
+    /// Writes to a file of sysfs as the namespace has it.
+    pub fn write_sysfs(&self, file: &str, text: &str) {
         self.within(|| {
             unshare(CloneFlags::CLONE_NEWNS).unwrap();
             let none: Option<&str> = None;
             mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
             mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none).unwrap();
-            let path = format!("/sys/class/net/{device}/queues/rx-0/rps_cpus");
-            let mut file = OpenOptions::new().write(true).open(path).unwrap();
-            file.write_all(format!("{:x}", 1_u64 << cpu).as_bytes()).unwrap();
+            let mut file = OpenOptions::new().write(true).open(format!("/sys/{file}")).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
         });
     }
 
     /// Has a device make checksums at once instead of leaving them to the hardware (`ethtool -K
     /// DEVICE tx off`).
     pub fn make_checksums(&self, device: &str) {
-        /// linux/ethtool.h: `ETHTOOL_STXCSUM`, and `struct ethtool_value`.
-        const SET: u32 = 0x17;
-        let mut value = [SET, 0];
+        /// linux/ethtool.h.
+        const ETHTOOL_STXCSUM: u32 = 0x17;
+        self.set_ethtool(device, ETHTOOL_STXCSUM, 0);
+    }
+
+    /// Gives a device a command with a value (linux/ethtool.h, `struct ethtool_value`).
+    pub fn set_ethtool(&self, device: &str, command: u32, value: u32) {
+        let mut value = [command, value];
         self.within(|| {
             let socket = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
             // SAFETY: all of its fields may be zero.
@@ -152,6 +162,11 @@ impl Network {
             namespace.ip(&format!("link set {device} up"));
         }
         Self { client, router, server }
+    }
+
+    /// The client's address.
+    pub fn client_address() -> IpAddr {
+        IpAddr::from([198, 18, 0, 1])
     }
 
     /// The server's address.

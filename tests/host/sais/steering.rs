@@ -94,7 +94,8 @@ fn a_consumer_that_moves_is_followed_and_no_packet_overtakes() {
         wander(&mut client, [other, interrupts], MOVES, Duration::from_millis(40))
     });
     assert!(sight.share() >= 0.99, "{sight:?}");
-    assert!(sight.right > 1000, "{sight:?}");
+    // Enough for that share; how many there are depends on what else the machine does.
+    assert!(sight.right > 200, "{sight:?}");
     let moved = steering.count("moved");
     assert!(moved >= MOVES as u64 / 2, "{moved}");
     assert_eq!(network.client.counter("TcpExt", "TCPOFOQueue"), 0);

@@ -161,23 +161,28 @@ impl Client {
         sight
     }
 
-    /// Where its last packet arrived, as the kernel has it.
+    /// Where its last packet arrived.
     pub fn incoming_cpu(&self) -> u32 {
-        let mut cpu: libc::c_int = -1;
-        let mut length = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: `cpu` has room for `length` bytes.
-        let result = unsafe {
-            libc::getsockopt(
-                self.stream.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_INCOMING_CPU,
-                (&raw mut cpu).cast(),
-                &mut length,
-            )
-        };
-        assert_eq!(result, 0);
-        cpu as u32
+        incoming_cpu(&self.stream)
     }
+}
+
+/// Where the last packet of a connection arrived, as the kernel has it.
+pub fn incoming_cpu(stream: &TcpStream) -> u32 {
+    let mut cpu: libc::c_int = -1;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `cpu` has room for `length` bytes.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_INCOMING_CPU,
+            (&raw mut cpu).cast(),
+            &mut length,
+        )
+    };
+    assert_eq!(result, 0);
+    cpu as u32
 }
 
 /// Consumes for a while on changing CPUs. Packets that arrive in the first 10 ms after a move are

@@ -31,7 +31,7 @@ fn function(line: &str) -> Option<&str> {
     line.strip_suffix(">:")?.split_once(" <").map(|(_, name)| name)
 }
 
-/// A panic would end a foreign program. Looked at are all functions that are compiled from this
+/// A panic would end a foreign program. The test looks at all functions that are compiled from this
 /// project's sources; what they call of the standard library is in the same file.
 #[test]
 fn no_function_of_the_library_calls_a_panic() {

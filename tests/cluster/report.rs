@@ -1,0 +1,59 @@
+//! `evenkeel cluster report`: the nodes of a job say by a step of it, or by a job of their own, what
+//! they measured.
+
+use std::process::Output;
+
+use crate::cluster::{Cluster, Wanted};
+use crate::steps::{be_eager, busy};
+use crate::support::*;
+
+fn report(cluster: &Cluster, words: &[&str]) -> Output {
+    output(cluster.command(EVENKEEL).args(["cluster", "report"]).args(words))
+}
+
+fn as_json(done: &Output) -> serde_json::Value {
+    serde_json::from_slice(&done.stdout).unwrap_or_else(|why| panic!("{why}: {done:?}"))
+}
+
+#[test]
+fn a_job_is_reported_node_by_node_while_it_runs_and_after_it() {
+    let test = "a_job_is_reported_node_by_node_while_it_runs_and_after_it";
+    let Some(cluster) = Cluster::start(test, Wanted::default()) else { return };
+    be_eager(&cluster.host);
+    let balanced = busy("2").join(" ").replace("while :; do :; done", "'while :; do :; done'");
+    // Its last line asks from within the job.
+    let script = format!(
+        "srun -N2 -n4 --overcommit {balanced}\nsrun -N1 -n1 -w node2 --overcommit true\n\
+         '{EVENKEEL}' cluster report $SLURM_JOB_ID; echo asked: $?\nexec sleep 1000"
+    );
+    let out = cluster.host.path("out");
+    let output = format!("--output={}", out.display());
+    let job = cluster.sbatch(&["-N2", "--evenkeel", &output], &script).to_string();
+    let written = || std::fs::read_to_string(&out).unwrap_or_default();
+    wait_for("the report in the job", || written().contains("asked: "));
+    let text = written();
+    assert!(text.contains("asked: 0\n"), "{text}");
+    assert!(text.contains(&format!("Step {job}.0 on node[1-2]:\n  node1: ")), "{text}");
+    assert!(text.contains(&format!("Step {job}.1 on node2:\n  node2: ")), "{text}");
+    // From outside, while the script runs.
+    let running = report(&cluster, &[&job, "--json"]);
+    let running = as_json(&running);
+    let steps = running["steps"].as_array().unwrap();
+    assert!(steps.iter().any(|step| step["step"] == 0), "{running:#}");
+    cluster.scancel(&[&job]);
+    cluster.wait_for_no_process();
+    // Now by a job of its own, and the script has its record, too.
+    let ended = report(&cluster, &[&job, "--json"]);
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    let ended = as_json(&ended);
+    let step = ended["steps"].as_array().unwrap().iter().find(|step| step["step"] == 0).unwrap();
+    let nodes: Vec<_> =
+        step["records"].as_array().unwrap().iter().map(|record| &record["node"]).collect();
+    assert_eq!(nodes, ["node1", "node2"], "{ended:#}");
+    let unknown = report(&cluster, &["999999"]);
+    assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
+    assert!(crate::support::text(&unknown.stderr).contains("job 999999: Slurm does not know it"));
+    let by_name = report(&cluster, &[&job, "--nodes", "node1"]);
+    assert!(crate::support::text(&by_name.stdout).contains("  node1: "), "{by_name:?}");
+    cluster.wait_for_nothing_left();
+}

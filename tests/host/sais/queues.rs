@@ -1,0 +1,240 @@
+//! A virtual card with a receive queue for each of two connections: threaded NAPI polls each queue in a
+//! kernel thread of its own, and a program at the sender chooses the queue. `evenkeel irq run --mode
+//! source-aware` brings each thread to the CPU on which its connection is consumed; no program of ours
+//! is on the packets' way.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use evenkeel_journal::{TaskRef, affinity};
+use evenkeel_machine::CpuSet;
+use libbpf_sys::{
+    BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_EGRESS, bpf_insn, bpf_link_create, bpf_prog_load,
+    bpf_prog_load_opts,
+};
+use nix::net::if_::if_nametoindex;
+
+use super::can_run;
+use super::net::{DEVICE, Namespace, Network, SERVER, run_on};
+use super::traffic::incoming_cpu;
+use crate::support::*;
+
+const PORT: u16 = 9000;
+/// A burst of a server, and the pause after it: a load that a CPU has time for.
+const BURST_BYTES: usize = 32 << 10;
+const PAUSE: Duration = Duration::from_millis(1);
+/// Receptions that are judged, of each connection.
+const JUDGED: u32 = 1000;
+
+/// linux/ethtool.h.
+const ETHTOOL_STSO: u32 = 0x1f;
+const ETHTOOL_SGRO: u32 = 0x2c;
+
+/// Has each packet that leaves by a device arrive at the queue that its socket's mark says (SO_MARK):
+/// the queue's number and 1. It ends when this is dropped.
+struct Director(#[allow(dead_code)] OwnedFd, #[allow(dead_code)] OwnedFd);
+
+impl Director {
+    /// At a device of the calling thread's network namespace. `None`: this kernel has no TCX (it came
+    /// with Linux 6.6).
+    fn start(device: &str) -> Option<Self> {
+        let code = |code, registers: (u8, u8), off, imm| {
+            let mut insn = bpf_insn { code, off, imm, ..Default::default() };
+            insn.set_dst_reg(registers.0);
+            insn.set_src_reg(registers.1);
+            insn
+        };
+        // linux/bpf.h, struct __sk_buff: `mark` is at 8, `queue_mapping` at 12; TCX_NEXT is -1.
+        let program = [
+            code(0x61, (0, 1), 8, 0),
+            code(0x63, (1, 0), 12, 0),
+            code(0xb7, (0, 0), 0, -1),
+            code(0x95, (0, 0), 0, 0),
+        ];
+        let mut options =
+            bpf_prog_load_opts { sz: size_of::<bpf_prog_load_opts>() as u64, ..Default::default() };
+        options.expected_attach_type = BPF_TCX_EGRESS;
+        // SAFETY: the instructions, the texts and the options outlive the call.
+        let loaded = unsafe {
+            bpf_prog_load(
+                BPF_PROG_TYPE_SCHED_CLS,
+                c"director".as_ptr(),
+                c"GPL".as_ptr(),
+                program.as_ptr(),
+                program.len() as u64,
+                &raw mut options,
+            )
+        };
+        assert!(loaded >= 0, "{}", std::io::Error::from_raw_os_error(-loaded));
+        // SAFETY: it was just made, and is no other's.
+        let program = unsafe { OwnedFd::from_raw_fd(loaded) };
+        let index = if_nametoindex(device).unwrap() as i32;
+        // SAFETY: a descriptor, an index, and no options.
+        let link = unsafe { bpf_link_create(loaded, index, BPF_TCX_EGRESS, std::ptr::null()) };
+        if link == -libc::EINVAL {
+            return None;
+        }
+        assert!(link >= 0, "{}", std::io::Error::from_raw_os_error(-link));
+        // SAFETY: it was just made, and is no other's.
+        let link = unsafe { OwnedFd::from_raw_fd(link) };
+        Some(Self(link, program))
+    }
+}
+
+/// Client and server at the two ends of a cable with two queues.
+fn network() -> Network {
+    let [client, router, server] = [(); 3].map(|()| Namespace::new());
+    let queues = "numtxqueues 2 numrxqueues 2";
+    let path = server.path();
+    client.ip(&format!(
+        "link add {DEVICE} {queues} type veth peer name {SERVER} {queues} netns {path}"
+    ));
+    for (namespace, device, end) in [(&client, DEVICE, 1), (&server, SERVER, 2)] {
+        namespace.ip(&format!("address add 198.18.1.{end}/24 dev {device}"));
+        namespace.ip(&format!("link set {device} up"));
+    }
+    // It has NAPI instances only while it joins packets; joined ones would go past them.
+    client.set_ethtool(DEVICE, ETHTOOL_SGRO, 1);
+    client.write_sysfs(&format!("class/net/{DEVICE}/threaded"), "1");
+    server.set_ethtool(SERVER, ETHTOOL_STSO, 0);
+    Network { client, router, server }
+}
+
+/// The kernel threads of the client's queues.
+fn queue_threads() -> Vec<TaskRef> {
+    let prefix = format!("napi/{DEVICE}-");
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_ours = |pid: &i32| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        name.starts_with(&prefix)
+    };
+    numbers.filter(is_ours).filter_map(|pid| TaskRef::in_process(pid, pid).ok()).collect()
+}
+
+fn masks() -> Vec<CpuSet> {
+    queue_threads().iter().map(|task| affinity::get(task.tid).unwrap()).collect()
+}
+
+/// `evenkeel irq run --mode source-aware`, ended when it is dropped.
+struct Mover(Child);
+
+impl Mover {
+    fn start(host: &Host) -> Self {
+        let words = ["irq", "run", "--mode", "source-aware", "--interval", "1s"];
+        let mut child = host.evenkeel(words).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert!(
+            said.starts_with("Moving interrupts to where their packets are received"),
+            "{said}"
+        );
+        Self(child)
+    }
+}
+
+impl Drop for Mover {
+    fn drop(&mut self) {
+        kill(self.0.id() as i32, libc::SIGTERM);
+        let _ = self.0.wait();
+    }
+}
+
+/// Sends bursts by a queue until it is told to end.
+fn serve(mut stream: TcpStream, queue: u32, is_over: &AtomicBool) {
+    let mark = queue + 1;
+    // SAFETY: the mark is as long as it is said to be.
+    let result = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MARK,
+            (&raw const mark).cast(),
+            size_of::<u32>() as libc::socklen_t,
+        )
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    let burst = vec![7; BURST_BYTES];
+    while !is_over.load(Ordering::Relaxed) {
+        if stream.write_all(&burst).is_err() {
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[test]
+fn each_queue_is_processed_where_its_connection_is_consumed() {
+    const TEST: &str = "each_queue_is_processed_where_its_connection_is_consumed";
+    let Some((first, second)) = can_run(TEST) else { return };
+    if !evenkeel_journal::find_irqbalance(std::path::Path::new("/")).is_empty() {
+        evenkeel_skip::skip(TEST, "irqbalance runs here");
+        return;
+    }
+    let host = Host::alone();
+    let network = network();
+    wait_for("the queues' threads", || queue_threads().len() == 2);
+    let Some(_director) = network.server.within(|| Director::start(SERVER)) else {
+        return evenkeel_skip::skip(TEST, "this kernel has no TCX (Linux 6.6)");
+    };
+    let listener = network.server.within(|| TcpListener::bind(("0.0.0.0", PORT)).unwrap());
+    let address = SocketAddr::from((Network::address(), PORT));
+    let (is_over, is_judging) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (home, away) = (AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for (queue, cpu) in [first, second].into_iter().enumerate() {
+            let client = network.client.within(|| TcpStream::connect(address).unwrap());
+            let (server, _) = listener.accept().unwrap();
+            let (is_over, is_judging, home, away) = (&is_over, &is_judging, &home, &away);
+            scope.spawn(move || serve(server, queue as u32, is_over));
+            scope.spawn(move || {
+                run_on(&just(cpu));
+                let (mut client, mut room) = (client, vec![0; BURST_BYTES]);
+                while client.read(&mut room).is_ok_and(|bytes| bytes > 0) {
+                    if is_judging.load(Ordering::Relaxed) {
+                        let is_home = incoming_cpu(&client) == cpu;
+                        (if is_home { home } else { away }).fetch_add(1, Ordering::Relaxed);
+                    }
+                    if is_over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            });
+        }
+        // The servers and the consumers end with the test, however that ends.
+        let _over = Over(&is_over);
+        let mover = Mover::start(&host);
+        let wanted = [just(first), just(second)];
+        wait_for("each thread at its consumer's CPU", || {
+            let masks = masks();
+            wanted.iter().all(|cpu| masks.contains(cpu))
+        });
+        is_judging.store(true, Ordering::Relaxed);
+        let judged = || home.load(Ordering::Relaxed) + away.load(Ordering::Relaxed);
+        wait_for("the receptions", || judged() >= 2 * JUDGED);
+        is_judging.store(false, Ordering::Relaxed);
+        let (home, away) = (home.load(Ordering::Relaxed), away.load(Ordering::Relaxed));
+        assert!(home >= 99 * away, "{home} at home, {away} not");
+        drop(mover);
+        // All is as before.
+        assert_eq!(masks(), [all(), all()]);
+        assert!(host.journals().is_empty());
+    });
+    // A queue that runs full loses packets; none overtakes another.
+    for counter in ["TCPSACKReorder", "TCPTSReorder"] {
+        assert_eq!(network.server.counter("TcpExt", counter), 0, "{counter}");
+    }
+}
+
+/// Sets this when it is dropped.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,99 @@
+//! What commands print as JSON is what their schemas say.
+
+use evenkeel::schemas::OUTPUTS;
+use serde_json::Value;
+
+use crate::report::json;
+use crate::schema::{check, check_by};
+use crate::support::*;
+use crate::worker::Worker;
+
+/// What `evenkeel WORDS` prints.
+fn printed(host: &Host, words: &[&str]) -> Value {
+    let done = output(&mut host.evenkeel(words));
+    serde_json::from_slice(&done.stdout).unwrap_or_else(|why| panic!("{words:?}: {why}: {done:?}"))
+}
+
+#[test]
+fn a_value_that_is_not_as_its_schema_says_is_found() {
+    let wrong = std::panic::catch_unwind(|| check("undo", &serde_json::json!({"restored": 1})));
+    assert!(wrong.is_err());
+    // A name that the schema does not have, where it allows no others.
+    let schema = serde_json::json!({
+        "type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": false,
+    });
+    assert_eq!(check_by(&schema, &serde_json::json!({"a": 1})), Ok(()));
+    let wrong = check_by(&schema, &serde_json::json!({"a": 1, "b": 2})).unwrap_err();
+    assert!(wrong.ends_with("does not keep additionalProperties false"), "{wrong}");
+    let schema = serde_json::json!({
+        "patternProperties": {"^\\d+$": {"type": "integer"}}, "additionalProperties": false,
+    });
+    assert_eq!(check_by(&schema, &serde_json::json!({"7": 1})), Ok(()));
+    assert!(check_by(&schema, &serde_json::json!({"b": 1})).is_err());
+}
+
+#[test]
+fn runs_print_what_their_schemas_say() {
+    let Some(_) = two_cpus("runs_print_what_their_schemas_say") else { return };
+    let host = Host::new();
+    let path = host.path("json");
+    // One that is over before it is observed, and one that is balanced.
+    let flags = ["-q", "--json", path.to_str().unwrap()];
+    assert!(output(&mut host.run(&flags, &["true"])).status.success());
+    check("run", &json(&path));
+    let worker = Worker::start(&host, &[&flags[..], &EAGER[..]].concat());
+    worker.wait_moved(&host, 2);
+    host.wait_intervals(5);
+    for command in ["status", "explain"] {
+        let programs = printed(&host, &[command, "--json"]);
+        assert_eq!(programs.as_array().unwrap().len(), 1);
+        assert!(!programs[0]["decisions"].as_array().unwrap().is_empty());
+        check(command, &programs);
+    }
+    assert!(worker.end().success());
+    check("run", &json(&path));
+    assert!(json(&path)["moves"].as_u64() > Some(0));
+    // What a killed one left.
+    let mut worker = Worker::start(&host, &[&flags[..], &EAGER[..], &["--no-supervisor"]].concat());
+    worker.wait_moved(&host, 1);
+    worker.kill_evenkeel();
+    // This removes its status file.
+    assert!(host.status().is_empty());
+    let report = host.undo();
+    check("undo", &report);
+    worker.let_end();
+}
+
+#[test]
+fn commands_that_look_print_what_their_schemas_say() {
+    let host = Host::new();
+    check("doctor", &printed(&host, &["doctor", "--watch", "10ms", "--json"]));
+    check("irq-status", &printed(&host, &["irq", "status", "--watch", "10ms", "--json"]));
+    check("irq-plan", &printed(&host, &["irq", "plan", "--watch", "10ms", "--json"]));
+    check("sais-status", &printed(&host, &["sais", "status", "--json"]));
+    check("sais-explain", &printed(&host, &["sais", "explain", "--json"]));
+    let times = ["--cores", "4", "--servers", "8", "--process-us", "5", "--migrate-us", "9"];
+    check("sais-model", &printed(&host, &[&["sais", "model", "--json"], &times[..]].concat()));
+    let path = host.path("json");
+    let words = ["compare", "--rounds", "1", "--json", path.to_str().unwrap(), "--", "true"];
+    let done = output(&mut host.evenkeel(words));
+    check(
+        "compare",
+        &serde_json::from_slice(
+            &std::fs::read(&path).unwrap_or_else(|why| panic!("{why}: {done:?}")),
+        )
+        .unwrap(),
+    );
+}
+
+#[test]
+fn the_schemas_are_written_by_a_command() {
+    let host = Host::new();
+    let directory = host.path("schemas");
+    let words = ["generate", "schemas", directory.to_str().unwrap()];
+    assert!(output(&mut host.evenkeel(words)).status.success());
+    for known in &OUTPUTS {
+        assert_eq!(json(&directory.join(known.file_name())), known.schema());
+    }
+    assert_eq!(output(&mut host.evenkeel_lab(words)).status.code(), Some(2));
+}
