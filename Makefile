@@ -30,17 +30,20 @@ SIM_SECONDS ?= 86400
 SIM_SEED ?= 1
 SIM_KEEL := $(CURDIR)/target/keel-sanitized.so
 UNITS := evenkeel.service evenkeel-keel.service
+# Of the pages and the schemas of JSON, in the folders of the repository, so that their links hold. What
+# only the site is made of is left out.
+DOCS = $(INSTALLED)/share/doc/evenkeel
 # The papers' names of commands, which are links to evenkeel.
 NAMES := chcb capability-balancer set_ias_agg set_ias_alloc
 COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name) \
 	zsh/site-functions/_$(name) fish/vendor_completions.d/$(name).fish)
 
-.PHONY: help demo test tidy native-test cluster-test spank kill-soak vm-test vm-test-if-fetched \
-	vm-lane-1 vm-lane-2 \
-	vm-soak vm-hotplug vm-units vm-adversaries nightly vm-mutate sim-soak sim-adversaries decisions \
-	fuzz demo-vm build build-all setup vm-setup lint \
+.PHONY: help demo test tidy native-test bench-test cluster-test fleet-test spank kill-soak vm-test \
+	vm-test-if-fetched vm-lane-1 vm-lane-2 \
+	vm-soak vm-hotplug vm-units vm-adversaries vm-kernels nightly vm-mutate sim-soak sim-adversaries \
+	decisions fuzz demo-vm build build-all setup vm-setup lint \
 	bench bench-programs bench-keel bench-balance bench-ias bench-zone bench-free bench-sim \
-	bench-refill bench-sais \
+	bench-refill bench-sais bench-scale cast \
 	results-index release check-release install uninstall deb deb-test dist image image-test site
 
 ## make help           list the targets
@@ -67,9 +70,11 @@ vm-test-if-fetched:
 			'see above what could not be fetched'; fi
 
 ## make native-test    all tests but those in virtual machines
-# Without Slurm, or where it cannot be installed, the tests in tests/cluster are skipped.
+# Without Slurm, or where it cannot be installed, the tests in tests/cluster are skipped; without Dask
+# those of sweeps on it.
 native-test: build-all
 	-@scripts/slurm
+	-@scripts/setup dask
 	CLANG=$$(scripts/clang) scripts/tests run native \
 		cargo test --workspace --locked --no-fail-fast $(TEST_RUNNER) -- --skip vm::
 
@@ -81,14 +86,30 @@ kill-soak: build
 		kill_moments
 
 ## make cluster-test   jobs of a real Slurm, cancelled at KILLS (200) random moments, by KILL_SEED (1),
-##                     and what the plugin adds to the start of a job (half an hour)
+##                     what the plugin adds to the start of a job, what it gains on a node with a
+##                     noisy CPU, and what a sweep of 1,000 simulations takes on each engine (40 minutes)
 cluster-test: build
 	@scripts/slurm
+	-@scripts/setup dask
+	-@scripts/setup mpi
 	CLANG=$$(scripts/clang) cargo build --release --locked -p evenkeel
 	EVENKEEL_KILLS=$(KILLS) EVENKEEL_KILL_SEED=$(KILL_SEED) \
 		EVENKEEL_STARTED=$(CURDIR)/$(RELEASE)/evenkeel CLANG=$$(scripts/clang) \
 		cargo test -p evenkeel-tests --locked --test cluster $(TEST_RUNNER) -- \
 		--include-ignored --nocapture --test-threads=1
+
+## make bench-test     the short forms of benchmarks and reproductions that measure for longer than CI
+##                     has time for (five minutes)
+bench-test: build
+	CLANG=$$(scripts/clang) cargo test -p evenkeel-tests --locked --test host $(TEST_RUNNER) -- \
+		--ignored sais::bench:: repro:: bench_scale::
+
+## make fleet-test     the metrics, the dashboard, the alerts and the manifests for Kubernetes, by the
+##                     tools that read them, and containers that join by an annotation
+fleet-test: build
+	@scripts/setup fleet
+	CLANG=$$(scripts/clang) cargo test -p evenkeel-tests --locked --test fleet --test host \
+		$(TEST_RUNNER) -- kubernetes:: prometheus:: queries:: tables:: containers:: metrics::
 
 ## make spank          build the plugin for the Slurm whose headers are here:
 ##                     target/spank_evenkeel.so
@@ -166,9 +187,17 @@ vm-irqbalance: vm-setup build
 	CLANG=$$(scripts/clang) \
 		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::irqbalance
 
+## make vm-kernels     on each kernel what other tests do on some only: what else interrupts, the keel
+##                     and sais do, and all combinations of policies
+vm-kernels: vm-setup build
+	CLANG=$$(scripts/clang) \
+		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::kernels
+
 ## make nightly        what takes longer than CI may: the units in a guest with systemd, adversaries,
-##                     irqbalance, Slurm, the packages and the image installed and used, and the site
-nightly: vm-units vm-adversaries vm-irqbalance cluster-test deb-test image-test site
+##                     irqbalance, each kernel, benchmarks, Slurm, alerts and containers, the packages
+##                     and the image installed and used, and the site
+nightly: vm-units vm-adversaries vm-irqbalance vm-kernels bench-test cluster-test fleet-test deb-test \
+	image-test site
 
 ## make vm-mutate      take out each guard of the keel in turn: which test notices? (ten minutes)
 vm-mutate: vm-setup build
@@ -223,12 +252,20 @@ lint: setup
 bench: build
 	$(AS_ROOT) $(LAB) bench capability --json target/capability.json --markdown docs/results/capability.md
 
+## make cast           record the README's picture and draw it: docs/cast.svg (ten minutes,
+##                     once built)
+cast: release
+	@scripts/setup cast
+	scripts/cast $(RELEASE) docs/cast.svg
+
 ## make bench-programs the three levers on parallel programs (three hours for what is claimed; goes on
 ##                     where it stopped); writes docs/results/programs.md
 # Programs of packages that cannot be installed are left out; the page says so.
-bench-programs: build
+# By the release build, which users have: what evenkeel itself takes counts in runs of some seconds.
+bench-programs: release
 	-@scripts/setup programs
-	$(AS_ROOT) $(LAB) bench programs --json target/programs.json --markdown docs/results/programs.md
+	$(AS_ROOT) $(RELEASE)/evenkeel-lab bench programs --json target/programs.json \
+		--markdown docs/results/programs.md
 
 ## make bench-keel     the keel beside other schedulers, in virtual machines; writes
 ##                     docs/results/keel.md
@@ -288,6 +325,11 @@ bench-sais: build vm-setup
 	-@scripts/programs
 	$(AS_ROOT) $(LAB) bench sais --json target/sais.json --markdown docs/results/sais.md
 
+## make bench-scale    what noise costs jobs on many nodes, calculated and simulated (a few minutes);
+##                     writes docs/results/scale.md
+bench-scale: build
+	$(AS_ROOT) $(LAB) bench scale --json target/scale.json --markdown docs/results/scale.md
+
 ## make results-index  list the pages of docs/results, and which are older than what they measure
 # Needs the whole history: it compares commits.
 results-index:
@@ -330,6 +372,10 @@ install: release
 	for page in target/man/*.1; do \
 		install -Dm644 $$page $(INSTALLED)/share/man/man1/$${page##*/} || exit 1; \
 	done
+	install -Dm644 target/man/evenkeel.toml.5 $(INSTALLED)/share/man/man5/evenkeel.toml.5
+	for file in README.md $$(find docs -type f ! -name SUMMARY.md ! -name book.toml); do \
+		install -Dm644 $$file $(DOCS)/$$file || exit 1; \
+	done
 
 ## make uninstall      remove what `make install` has installed
 uninstall:
@@ -338,7 +384,10 @@ uninstall:
 	rm -f $(addprefix $(INSTALLED)/lib/systemd/system/,$(UNITS))
 	rm -f $(INSTALLED)/share/man/man1/evenkeel.1 $(INSTALLED)/share/man/man1/evenkeel-*.1
 	rm -f $(patsubst %,$(INSTALLED)/share/man/man1/%.1,$(NAMES))
+	rm -f $(INSTALLED)/share/man/man5/evenkeel.toml.5
 	rm -f $(addprefix $(INSTALLED)/share/,$(COMPLETIONS))
+	rm -f $(DOCS)/README.md
+	rm -rf $(DOCS)/docs
 
 ## make deb            Debian's source and binary packages, from the release, in target/deb
 deb: release
