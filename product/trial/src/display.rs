@@ -41,36 +41,62 @@ impl Display {
 
     /// Shows what happens.
     pub fn show(&self, progress: &Progress<'_>) {
-        match progress {
-            Progress::Begin { case, program, contestant, round, done, planned } => {
-                self.bar.set_length(*planned as u64);
-                self.bar.set_position(*done as u64);
-                let separator = if program.is_empty() { "" } else { ", " };
-                self.message(&format!("{case}{separator}{program}: {contestant}, run {round}"));
-            }
-            Progress::Disturbed { contestant, foreign_pct } => self.say(&format!(
-                "{contestant}: other programs took {foreign_pct:.0} % of the CPU time, once more"
-            )),
-            // After a signal that asks for the end, everything fails for that reason.
-            Progress::Failed { .. } if interrupt::asked().is_some() => {}
-            Progress::Failed { contestant, error } => {
-                self.say(&format!("{contestant} is left out from here on: {error:#}"));
-            }
-            Progress::NeverQuiet => self.say(
-                "Other programs keep this machine busy: disturbed runs count from here on as they \
-                 are. Better measure again when it is quiet.",
-            ),
-            Progress::More { undecided } => {
-                self.say(&format!("{undecided} rows are undecided and get more runs"));
-            }
-            Progress::OutOfTime { undecided } => {
-                self.say(&format!("{undecided} rows stay undecided: the time is up"));
-            }
+        if let Progress::Begin { case, program, contestant, round, done, planned } = progress {
+            self.bar.set_length(*planned as u64);
+            self.bar.set_position(*done as u64);
+            let separator = if program.is_empty() { "" } else { ", " };
+            self.message(&format!("{case}{separator}{program}: {contestant}, run {round}"));
+        } else if let Some(sentence) = sentence(progress) {
+            self.say(&sentence);
         }
     }
 
     /// Takes the line away.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// What is worth a sentence that stays: all but the begin of a run.
+fn sentence(progress: &Progress<'_>) -> Option<String> {
+    Some(match progress {
+        Progress::Begin { .. } => return None,
+        Progress::Disturbed { contestant, foreign_pct } => {
+            format!(
+                "{contestant}: other programs took {foreign_pct:.0} % of the CPU time, once more"
+            )
+        }
+        // After a signal that asks for the end, everything fails for that reason.
+        Progress::Failed { .. } if interrupt::asked().is_some() => return None,
+        Progress::Failed { contestant, error } => {
+            format!("{contestant} is left out from here on: {error:#}")
+        }
+        Progress::NeverQuiet => {
+            "Other programs keep this machine busy: disturbed runs count from here \
+                                 on as they are. Better measure again when it is quiet."
+                .to_owned()
+        }
+        Progress::More { undecided: 1 } => "1 row is undecided and gets more runs".to_owned(),
+        Progress::More { undecided } => format!("{undecided} rows are undecided and get more runs"),
+        Progress::OutOfTime { undecided: 1 } => "1 row stays undecided: the time is up".to_owned(),
+        Progress::OutOfTime { undecided } => {
+            format!("{undecided} rows stay undecided: the time is up")
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_row_is_no_plural() {
+        let said = |progress| sentence(&progress).unwrap();
+        let more = |undecided| said(Progress::More { undecided });
+        assert_eq!(more(1), "1 row is undecided and gets more runs");
+        assert_eq!(more(2), "2 rows are undecided and get more runs");
+        let out_of_time = |undecided| said(Progress::OutOfTime { undecided });
+        assert_eq!(out_of_time(1), "1 row stays undecided: the time is up");
+        assert_eq!(out_of_time(2), "2 rows stay undecided: the time is up");
     }
 }
