@@ -85,6 +85,7 @@ fn programs_options(args: ProgramsArgs) -> Result<levers::Asked> {
     Ok(levers::Asked {
         executable: executable::product()?,
         only: args.only,
+        is_for_claims: args.claims,
         hours: args.hours,
         is_demo: args.demo,
         options: Options {

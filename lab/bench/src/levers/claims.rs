@@ -125,6 +125,12 @@ pub fn place(program: &str, noise: &str) -> Option<usize> {
     None
 }
 
+/// Whether a claim about this cell, or about all claimed cells, needs the contestant.
+pub fn needs(program: &str, noise: &str, contestant: &str) -> bool {
+    let mut claims = CLAIMS.iter().chain([&OWN_PROOF]).filter(|claim| claim.has(program, noise));
+    claims.any(|claim| claim.contestants().contains(&contestant))
+}
+
 /// A cell as it is judged.
 pub struct Judged<'a> {
     /// The program.
@@ -141,7 +147,8 @@ pub fn judge(cells: &[Judged<'_>], looks: usize) -> (Vec<AimRow>, Vec<String>) {
     let mut rows = Vec::new();
     let mut sentences = Vec::new();
     for claim in CLAIMS.iter().chain([&OWN_PROOF]) {
-        let cells: Vec<&Judged<'_>> = cells.iter().filter(|cell| claim.is_about(cell)).collect();
+        let cells: Vec<&Judged<'_>> =
+            cells.iter().filter(|cell| claim.has(cell.program, cell.noise)).collect();
         if cells.is_empty() {
             continue;
         }
@@ -173,18 +180,21 @@ impl Claim {
     /// The contestants that each of its cells must have.
     fn contestants(&self) -> Vec<&'static str> {
         match &self.by {
-            By::Aim(aim) => vec![aim.contestant],
+            By::Aim(aim) => {
+                vec![aim.contestant, aim.wanted.against().unwrap_or(DEFAULT)]
+            }
             By::GeometricMean(contestant, _) => vec![*contestant],
             // Shares and threads are in some of the cells only.
             By::MostInARun(..) | By::OwnProof(_) => vec![RUN],
         }
     }
 
-    fn is_about(&self, cell: &Judged<'_>) -> bool {
+    /// Whether it is about this cell.
+    fn has(&self, program: &str, noise: &str) -> bool {
         let (programs, noises) = self.cells;
         match self.by {
-            By::OwnProof(_) => place(cell.program, cell.noise).is_some(),
-            _ => programs.contains(&cell.program) && noises.contains(&cell.noise),
+            By::OwnProof(_) => place(program, noise).is_some(),
+            _ => programs.contains(&program) && noises.contains(&noise),
         }
     }
 
@@ -399,12 +409,8 @@ mod tests {
                         planned.iter().find(|cell| cell.name() == format!("{program}/{noise}"));
                     let cell = cell.unwrap_or_else(|| panic!("{program} under {noise}"));
                     let has = |name: &str| cell.contestants.iter().any(|one| one == name);
-                    let (ours, base) = match &claim.by {
-                        By::Aim(aim) => (aim.contestant, aim.wanted.against().unwrap_or(DEFAULT)),
-                        By::GeometricMean(contestant, _) => (*contestant, DEFAULT),
-                        _ => (RUN, DEFAULT),
-                    };
-                    assert!(has(ours) && has(base), "{}: {program} under {noise}", claim.name);
+                    let has_all = has(DEFAULT) && claim.contestants().into_iter().all(has);
+                    assert!(has_all, "{}: {program} under {noise}", claim.name);
                 }
             }
         }

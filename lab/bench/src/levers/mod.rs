@@ -63,6 +63,8 @@ pub struct Asked {
     pub executable: PathBuf,
     /// Patterns of cells, as `PROGRAM/NOISE/CONTESTANT`; none: all.
     pub only: Vec<String>,
+    /// Of those only the claimed cells, with the contestants that the claims need.
+    pub is_for_claims: bool,
     /// For how long cells are begun, in hours.
     pub hours: f64,
     /// The demo instead, in [`Options::runs`] rounds.
@@ -136,6 +138,10 @@ fn measure_all(experiment: &Experiment<How>, asked: &Asked) -> Result<Report> {
     );
     let only = asked.only.iter().map(|text| Pattern::parse(text)).collect::<Result<Vec<_>>>()?;
     let mut cells = if options.quick { plan::quick_cells() } else { plan::cells(&only) };
+    if asked.is_for_claims {
+        cells = plan::of_claims(cells);
+        ensure!(!cells.is_empty(), "nothing is claimed of the cells of --only: leave --claims out");
+    }
     let plan = plan_of(options.quick);
     let mut state = match &options.json {
         Some(path) => State::load(NAME, path, options.quick)?,
@@ -374,5 +380,7 @@ mod tests {
         assert!(error(&asked(0.0, "lu")).contains("--hours 0"));
         assert!(error(&asked(f64::NAN, "lu")).contains("--hours NaN"));
         assert!(error(&asked(1.0, "ua")).contains("no program \"ua\""));
+        let claims = Asked { is_for_claims: true, ..asked(1.0, "is/hog") };
+        assert!(error(&claims).contains("nothing is claimed"));
     }
 }

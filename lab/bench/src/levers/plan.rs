@@ -143,6 +143,16 @@ pub fn cells(only: &[Pattern]) -> Vec<Cell> {
     cells
 }
 
+/// Of these cells the claimed ones, with no other contestants than the claims need.
+pub fn of_claims(mut cells: Vec<Cell>) -> Vec<Cell> {
+    cells.retain(|cell| cell.is_claimed);
+    for Cell { program, noise, contestants, .. } in &mut cells {
+        let is_needed = |name: &str| claims::needs(program.name, noise.name(), name);
+        contestants.retain(|name| name == DEFAULT || is_needed(name));
+    }
+    cells
+}
+
 /// The cells of the short form.
 pub fn quick_cells() -> Vec<Cell> {
     let (program, noises) = QUICK;
@@ -175,6 +185,20 @@ mod tests {
         assert_eq!(cells[0].name(), "lu.W-gcc/none");
         assert!(cells.iter().all(|cell| cell.program.class != "S"));
         assert!(cells.iter().all(|cell| cell.contestants[0] == DEFAULT));
+    }
+
+    #[test]
+    fn the_claims_need_few_contestants() {
+        let claimed = of_claims(cells(&[]));
+        assert_eq!(claimed.len(), 32 + 4 + 12 + 1);
+        let contestants = |name: &str| {
+            claimed.iter().find(|cell| cell.name() == name).unwrap().contestants.join(", ")
+        };
+        assert_eq!(contestants("lu.W-gcc/none"), "default, run");
+        assert_eq!(contestants("lu.A-clang/udp"), "default, run, run --shares, by hand");
+        assert_eq!(contestants("ep.A-gcc/softirq-fine"), "default, run, run --threads 4, by hand");
+        let some = of_claims(cells(&[Pattern::parse("lu//run").unwrap()]));
+        assert!(some.iter().all(|cell| cell.contestants == ["default", "run"]));
     }
 
     #[test]

@@ -221,12 +221,16 @@ pub struct ProgramsArgs {
     /// stand for all; may be given several times [default: all, the claimed cells first].
     #[arg(long, value_name = "PROGRAM/NOISE/CONTESTANT", value_delimiter = ',')]
     pub only: Vec<String>,
+    /// Measure only the cells that something is claimed of, and in them no other contestants than the
+    /// claims need.
+    #[arg(long)]
+    pub claims: bool,
     /// Measure one program under two noises in three rounds, which decides nothing (some seconds).
-    #[arg(long, conflicts_with = "only")]
+    #[arg(long, conflicts_with_all = ["only", "claims"])]
     pub quick: bool,
     /// Measure what `make demo` shows: three programs, each with the lever that fits it (under three
     /// minutes).
-    #[arg(long, conflicts_with_all = ["only", "quick", "hours"])]
+    #[arg(long, conflicts_with_all = ["only", "claims", "quick", "hours"])]
     pub demo: bool,
     /// Run each contestant of --demo so often [default: 6].
     #[arg(long, value_name = "N", requires = "demo")]
@@ -241,7 +245,7 @@ pub struct ProgramsArgs {
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
     /// Measure nothing: show the file of an earlier --json (with --markdown, as a page).
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "quick", "demo", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "claims", "quick", "demo", "json"])]
     pub from: Option<PathBuf>,
 }
 
