@@ -46,6 +46,12 @@ pub(crate) struct FlowSteering {
     is_on: bool,
 }
 
+/// A queue's part of the table: a power of two, because the kernel rounds any other number up, and then
+/// a queue would not have the value that the journal says.
+fn entries_of_queue(queues: usize) -> u32 {
+    1 << (ENTRIES / queues as u32).max(1).ilog2()
+}
+
 impl FlowSteering {
     /// Finds the knobs, and turns none.
     pub(crate) fn find(device: &Device) -> Result<Self, FlowSteeringError> {
@@ -76,7 +82,7 @@ impl FlowSteering {
         // Should a knob resist, the owner of the session turns the others back.
         self.is_on = on;
         let session = guarded.supervised()?;
-        let each = ENTRIES / self.queues.len() as u32;
+        let each = entries_of_queue(self.queues.len());
         let queues = self.queues.iter().map(|queue| (queue.as_path(), each));
         for (knob, entries) in std::iter::once((Path::new(TABLE), ENTRIES)).chain(queues) {
             if on {
@@ -96,4 +102,18 @@ fn turn_on(session: &mut Session, knob: &Path, entries: u32) -> Result<(), Setti
         session.change_setting(knob, &entries.to_string())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queues_part_is_a_number_that_the_kernel_keeps() {
+        let parts = [(1, 32_768), (2, 16_384), (3, 8192), (6, 4096), (12, 2048), (24, 1024)];
+        for (queues, part) in parts {
+            assert_eq!(entries_of_queue(queues), part, "{queues} queues");
+        }
+        assert_eq!(entries_of_queue(100_000), 1);
+    }
 }
