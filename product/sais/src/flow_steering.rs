@@ -42,7 +42,8 @@ pub enum FlowSteeringError {
 
 /// The kernel's own steering of a device's packets.
 pub(crate) struct FlowSteering {
-    queues: Vec<PathBuf>,
+    /// Each knob, and its value where the kernel steers.
+    knobs: Vec<(PathBuf, u32)>,
     is_on: bool,
 }
 
@@ -62,7 +63,10 @@ impl FlowSteering {
         if queues.is_empty() {
             return Err(FlowSteeringError::NoQueue(device.name.clone()));
         }
-        Ok(Self { queues, is_on: false })
+        let each = entries_of_queue(queues.len());
+        let queues = queues.into_iter().map(|queue| (queue, each));
+        let knobs = std::iter::once((PathBuf::from(TABLE), ENTRIES)).chain(queues).collect();
+        Ok(Self { knobs, is_on: false })
     }
 
     /// Whether the kernel was told to steer.
@@ -79,15 +83,27 @@ impl FlowSteering {
         if on == self.is_on {
             return Ok(());
         }
-        // Should a knob resist, the owner of the session turns the others back.
-        self.is_on = on;
         let session = guarded.supervised()?;
-        let each = entries_of_queue(self.queues.len());
-        let queues = self.queues.iter().map(|queue| (queue.as_path(), each));
-        for (knob, entries) in std::iter::once((Path::new(TABLE), ENTRIES)).chain(queues) {
-            if on {
-                turn_on(session, knob, entries)?;
-            } else if let RestoredSetting::Kept { found } = session.restore_setting(knob)? {
+        if !on {
+            self.turn_back(session)?;
+        } else if let Err(why) = self.turn_on(session) {
+            // Some of the knobs alone would stay turned, and steer nothing.
+            if let Err(stays) = self.turn_back(session) {
+                tracing::warn!("{stays}");
+            }
+            return Err(why.into());
+        }
+        self.is_on = on;
+        Ok(())
+    }
+
+    fn turn_on(&self, session: &mut Session) -> Result<(), SettingError> {
+        self.knobs.iter().try_for_each(|(knob, entries)| turn(session, knob, *entries))
+    }
+
+    fn turn_back(&self, session: &mut Session) -> Result<(), SettingError> {
+        for (knob, _) in &self.knobs {
+            if let RestoredSetting::Kept { found } = session.restore_setting(knob)? {
                 tracing::info!("{}: another process has set it to {found}", knob.display());
             }
         }
@@ -95,7 +111,7 @@ impl FlowSteering {
     }
 }
 
-fn turn_on(session: &mut Session, knob: &Path, entries: u32) -> Result<(), SettingError> {
+fn turn(session: &mut Session, knob: &Path, entries: u32) -> Result<(), SettingError> {
     let found = std::fs::read_to_string(knob)
         .map_err(|source| SettingError::Unreadable { file: knob.to_owned(), source })?;
     if found.trim() == "0" {
@@ -107,6 +123,45 @@ fn turn_on(session: &mut Session, knob: &Path, entries: u32) -> Result<(), Setti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_journal::{SessionOptions, SupervisorCommand};
+
+    fn guarded(folder: &Path, supervisor: SupervisorCommand) -> SupervisedSession {
+        let session = Session::open(folder, SessionOptions::default()).unwrap();
+        SupervisedSession::new(session, supervisor)
+    }
+
+    fn values(files: [&Path; 2]) -> [String; 2] {
+        files.map(|file| std::fs::read_to_string(file).unwrap().trim().to_owned())
+    }
+
+    #[test]
+    fn it_is_on_only_when_every_knob_is_turned() {
+        let folder = tempfile::tempdir().unwrap();
+        let (table, queue) = (folder.path().join("table"), folder.path().join("queue"));
+        std::fs::write(&table, "0\n").unwrap();
+        let knobs = vec![(table.clone(), 8), (queue.clone(), 4)];
+        let mut steering = FlowSteering { knobs, is_on: false };
+        // A supervisor that does not start.
+        let mut alone = guarded(folder.path(), |_| Some(("/no/such/file".into(), Vec::new())));
+        assert!(steering.switch(&mut alone, true).is_err() && !steering.is_on());
+        assert!(alone.close().is_clean());
+        // One of the knobs is missing: the other one is turned back.
+        let mut session = guarded(folder.path(), |_| None);
+        assert!(steering.switch(&mut session, true).is_err() && !steering.is_on());
+        std::fs::write(&queue, "0\n").unwrap();
+        assert_eq!(values([&table, &queue]), ["0", "0"]);
+        steering.switch(&mut session, true).unwrap();
+        assert_eq!(
+            (steering.is_on(), values([&table, &queue])),
+            (true, ["8", "4"].map(String::from))
+        );
+        steering.switch(&mut session, false).unwrap();
+        assert_eq!(
+            (steering.is_on(), values([&table, &queue])),
+            (false, ["0", "0"].map(String::from))
+        );
+        assert!(session.close().is_clean());
+    }
 
     #[test]
     fn a_queues_part_is_a_number_that_the_kernel_keeps() {
