@@ -7,6 +7,8 @@
 //! `settings ban irqs 4 7` replaces the whole list (`NONE`: by an empty one) and has no answer: so the
 //! list is read before and after. Each request carries the credentials of its sender: it must be root.
 //! A connection without a request makes old versions crash: none is made.
+//!
+//! Any user may name a process irqbalance, or an abstract socket: only root's processes are believed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,13 +16,14 @@ use std::io::{self, IoSlice, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, UnixCredentials,
-    connect, getsockopt, sendmsg, setsockopt, socket, sockopt,
+    connect, getsockopt, sendmsg, socket, sockopt,
 };
-use nix::sys::time::{TimeVal, TimeValLike};
 
+use crate::directory::own_uid;
 use crate::entry::{Ban, BanEnd, Entry};
 use crate::failpoint;
 use crate::file::JournalError;
@@ -34,11 +37,11 @@ const SOCKET_END: &str = ".sock";
 const FOLDER: &str = "run/irqbalance";
 /// All sockets of this network namespace; the names of abstract ones begin with `@`.
 const SOCKETS: &str = "proc/net/unix";
-/// How long it may take to answer. It answers between its rounds, which take milliseconds. Long, because
-/// an answer that nothing reads may end it by SIGPIPE.
-const PATIENCE_S: i64 = 10;
+/// How long it may take to answer, from the connection to the end of the answer. It answers between its
+/// rounds, which take milliseconds. Long, because an answer that nothing reads may end it by SIGPIPE.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// An answer is not longer: 16,000 lines.
-const MAX_ANSWER_BYTES: u64 = 1 << 20;
+const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// An irqbalance that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,8 +109,8 @@ pub enum BanError {
     Journal(#[from] JournalError),
 }
 
-/// Every irqbalance that runs: known by the name of its process, or by its socket. `root` is `/`, or a
-/// test's own.
+/// Every irqbalance that runs: a process of root, known by its name, or by its socket. `root` is `/`, or
+/// a test's own.
 pub fn find_irqbalance(root: &Path) -> Vec<Irqbalance> {
     let mut found: BTreeMap<i32, Option<String>> = BTreeMap::new();
     for name in names_in(&root.join("proc")) {
@@ -121,8 +124,10 @@ pub fn find_irqbalance(root: &Path) -> Vec<Irqbalance> {
     let abstract_names = table.lines().filter_map(|row| row.split_whitespace().nth(7));
     for name in abstract_names.filter(|name| name.starts_with('@')) {
         // The kernel shows each NUL as another @; old versions have NULs at the end.
-        if let Some(pid) = owner_of(name.trim_matches('@')) {
-            found.insert(pid, Some(name.to_owned()));
+        let owner = owner_of(name.trim_matches('@'));
+        // The name may be any user's: without a process of irqbalance's name it tells nothing.
+        if let Some(socket) = owner.and_then(|pid| found.get_mut(&pid)) {
+            *socket = Some(name.to_owned());
         }
     }
     for name in names_in(&root.join(FOLDER)) {
@@ -132,8 +137,21 @@ pub fn find_irqbalance(root: &Path) -> Vec<Irqbalance> {
         }
     }
     // A killed irqbalance leaves its socket.
-    found.retain(|pid, _| root.join(format!("proc/{pid}")).exists());
+    found.retain(|pid, _| is_believed_process(root, *pid));
     found.into_iter().map(|(pid, socket)| Irqbalance { pid, socket }).collect()
+}
+
+/// Whether the process is there, and root's: by each of its user ids, because a set-user-id program that
+/// another user has started has root's rights as well.
+fn is_believed_process(root: &Path, pid: i32) -> bool {
+    let status = fs::read_to_string(root.join(format!("proc/{pid}/status"))).unwrap_or_default();
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    ids.is_some_and(|ids| ids.split_whitespace().all(|id| id.parse::<u32>().is_ok_and(is_believed)))
+}
+
+/// Whether what this user runs can be irqbalance: root, or, for tests, the own user.
+fn is_believed(uid: u32) -> bool {
+    uid == 0 || uid == own_uid()
 }
 
 fn names_in(directory: &Path) -> impl Iterator<Item = String> {
@@ -154,7 +172,7 @@ impl Irqbalance {
     /// All of [`BanError`] but those of the journal.
     pub fn check(&self) -> Result<(), BanError> {
         let socket = self.socket.as_deref().ok_or(BanError::NoSocket { pid: self.pid })?;
-        Interface { pid: self.pid, socket }.list().map(drop)
+        Interface { pid: self.pid, socket, patience: PATIENCE }.list().map(drop)
     }
 }
 
@@ -162,6 +180,8 @@ impl Irqbalance {
 struct Interface<'a> {
     pid: i32,
     socket: &'a str,
+    /// [`PATIENCE`], or a test's own.
+    patience: Duration,
 }
 
 impl Interface<'_> {
@@ -208,24 +228,51 @@ impl Interface<'_> {
             None => UnixAddr::new(self.socket)?,
         };
         let flags = SockFlag::SOCK_CLOEXEC;
-        let stream = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+        let deadline = Instant::now() + self.patience;
+        let mut stream =
+            UnixStream::from(socket(AddressFamily::Unix, SockType::Stream, flags, None)?);
         // A stopped irqbalance is not waited for. This counts for connect(2), too.
-        setsockopt(&stream, sockopt::SendTimeout, &TimeVal::seconds(PATIENCE_S))?;
-        setsockopt(&stream, sockopt::ReceiveTimeout, &TimeVal::seconds(PATIENCE_S))?;
+        stream.set_write_timeout(Some(self.patience))?;
         connect(stream.as_raw_fd(), &address)?;
-        // Whatever it says, a request follows. The first one on each socket changes nothing.
-        let owner = getsockopt(&stream, sockopt::PeerCredentials)?.pid();
+        let owner = getsockopt(&stream, sockopt::PeerCredentials)?;
+        if !is_believed(owner.uid()) {
+            return Err(io::Error::other(format!("it belongs to user {}", owner.uid())));
+        }
+        // Whatever root's process says, a request follows. The first one on each socket changes nothing.
         let bytes = [IoSlice::new(request.as_bytes())];
         let credentials = UnixCredentials::new();
         let control = [ControlMessage::ScmCredentials(&credentials)];
+        stream.set_write_timeout(Some(time_until(deadline)?))?;
         sendmsg::<()>(stream.as_raw_fd(), &bytes, &control, MsgFlags::MSG_NOSIGNAL, None)?;
-        let mut answer = String::new();
-        UnixStream::from(stream).take(MAX_ANSWER_BYTES).read_to_string(&mut answer)?;
-        if owner != self.pid {
-            return Err(io::Error::other(format!("it belongs to process {owner}")));
+        let answer = read_until(&mut stream, deadline)?;
+        if owner.pid() != self.pid {
+            return Err(io::Error::other(format!("it belongs to process {}", owner.pid())));
         }
         Ok(answer)
     }
+}
+
+/// What the other end says until it is closed, or until so much was said. The deadline is one for all of
+/// it: an end that says a little now and then would be read without an end.
+fn read_until(stream: &mut UnixStream, deadline: Instant) -> io::Result<String> {
+    let mut answer = Vec::new();
+    let mut part = [0; 4096];
+    while answer.len() < MAX_ANSWER_BYTES {
+        stream.set_read_timeout(Some(time_until(deadline)?))?;
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(length) => answer.extend_from_slice(&part[..length]),
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+            Err(why) => return Err(why),
+        }
+    }
+    String::from_utf8(answer).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
+}
+
+/// The time until a deadline, which is not over.
+fn time_until(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 /// The list in an answer to `setup`: `SLEEP 10 IRQ 4 LOAD .. IRQ 7 LOAD .. BANNED 00000000`.
@@ -244,7 +291,8 @@ impl Ban {
         if !self.process.is_alive() {
             return Ok(false);
         }
-        let interface = Interface { pid: self.process.tgid, socket: &self.socket };
+        let pid = self.process.tgid;
+        let interface = Interface { pid, socket: &self.socket, patience: PATIENCE };
         let mut list = interface.list()?;
         if !list.remove(&self.line) {
             return Ok(false);
@@ -275,7 +323,7 @@ impl Session {
             return Ok(());
         }
         let socket = irqbalance.socket.clone().ok_or(BanError::NoSocket { pid })?;
-        let interface = Interface { pid, socket: &socket };
+        let interface = Interface { pid, socket: &socket, patience: PATIENCE };
         let before = interface.list()?;
         if before.contains(&line) {
             return Ok(());
@@ -303,6 +351,8 @@ impl Session {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixListener;
 
     proptest! {
         #[test]
@@ -343,20 +393,31 @@ mod tests {
     }
 
     #[test]
-    fn it_is_found_by_its_name_or_its_socket() {
+    fn it_is_roots_and_found_by_its_name_or_its_socket() {
         let root = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        put("proc/7/comm", "irqbalance\n");
-        put("proc/8/comm", "irqbalance-ui\n");
-        put("proc/9/comm", "renamed\n");
-        put("proc/10/comm", "renamed\n");
+        let process = |pid: i32, name: &str, ids: [u32; 4]| {
+            put(&format!("proc/{pid}/comm"), &format!("{name}\n"));
+            let ids = ids.map(|id| format!("\t{id}")).concat();
+            put(&format!("proc/{pid}/status"), &format!("Name:\t{name}\nUid:{ids}\nGid:\t0\n"));
+        };
+        let stranger = own_uid() + 1;
+        process(1, "init", [0; 4]);
+        process(7, "irqbalance", [0; 4]);
+        process(8, "irqbalance-ui", [0; 4]);
+        process(9, "renamed", [0; 4]);
+        process(10, "irqbalance", [0; 4]);
+        // Another user's, and what another user has started with root's rights.
+        process(12, "irqbalance", [stranger; 4]);
+        process(13, "irqbalance", [stranger, 0, 0, 0]);
         put(
             SOCKETS,
             "Num       RefCount Protocol Flags    Type St Inode Path\n\
+             0000000000000000: 00000002 00000000 00010000 0001 01 300 @irqbalance1.sock\n\
              0000000000000000: 00000002 00000000 00010000 0001 01 301 @irqbalance10.sock@@\n\
              0000000000000000: 00000002 00000000 00010000 0001 01 302\n\
              0000000000000000: 00000003 00000000 00000000 0001 03 303 /run/systemd/notify\n",
@@ -373,5 +434,31 @@ mod tests {
         let found = find_irqbalance(root.path());
         let found: Vec<_> = found.into_iter().map(|it| (it.pid, it.socket)).collect();
         assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn an_answer_that_drips_is_not_waited_for() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("irqbalance.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        // It ends by itself some seconds later, as an answer that is whole: that must not be seen.
+        let drip = move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            if stream.read_exact(&mut [0; "setup".len()]).is_err() {
+                return;
+            }
+            for byte in b"SLEEP 10 ".iter().chain([b' '; 1000].iter()) {
+                if stream.write_all(&[*byte]).is_err() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let dripping = std::thread::spawn(drip);
+        let (pid, socket) = (std::process::id() as i32, path.to_str().unwrap());
+        let patience = Duration::from_millis(50);
+        let outcome = Interface { pid, socket, patience }.list();
+        assert!(matches!(outcome, Err(BanError::Silent { .. })), "{outcome:?}");
+        dripping.join().unwrap();
     }
 }

@@ -21,7 +21,10 @@ impl StandIn {
         let folder = root.join("run/irqbalance");
         std::fs::create_dir_all(&folder).unwrap();
         let pid = std::process::id();
-        std::fs::create_dir_all(root.join(format!("proc/{pid}"))).unwrap();
+        let process = root.join(format!("proc/{pid}"));
+        std::fs::create_dir_all(&process).unwrap();
+        let status = std::fs::read("/proc/self/status").unwrap();
+        std::fs::write(process.join("status"), status).unwrap();
         let socket = folder.join(format!("irqbalance{pid}.sock"));
         let listener = UnixListener::bind(&socket).unwrap();
         setsockopt(&listener, PassCred, &true).unwrap();
