@@ -93,6 +93,7 @@ impl Session {
             self.end_setting(file);
             return Err(error);
         }
+        self.compact_if_large();
         Ok(true)
     }
 

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use evenkeel_journal::{RestoredSetting, SettingError, UndoOptions, undo};
+use evenkeel_journal::{RestoredSetting, Session, SessionOptions, SettingError, UndoOptions, undo};
 
 use crate::tools::*;
 
@@ -62,6 +62,22 @@ fn a_setting_is_changed_and_restored_again_and_again() {
     let report = session.close();
     assert!(report.restored_settings.is_empty() && report.kept_settings.is_empty(), "{report:?}");
     assert_eq!(value(&file), "else");
+}
+
+#[test]
+fn a_journal_of_settings_stays_small() {
+    let dir = directory();
+    let file = dir.path().join("setting");
+    fs::write(&file, "0\n").unwrap();
+    let options = SessionOptions { compact_bytes: Some(4096), ..SessionOptions::default() };
+    let mut session = Session::open(dir.path(), options).unwrap();
+    for round in 1..=1000 {
+        assert!(session.change_setting(&file, &round.to_string()).unwrap());
+        let length = fs::metadata(session.journal_path()).unwrap().len();
+        assert!(length < 8192, "{length}");
+    }
+    assert!(session.close().is_clean());
+    assert_eq!(value(&file), "0");
 }
 
 #[test]
