@@ -36,6 +36,6 @@ pub use decide::{Aim, Move, Plan, Reason, plan, plan_for};
 pub use mover::{MoveError, Mover};
 pub use observe::{ObserveError, Observer, Originals, irqbalance_runs, online_cpus, watch};
 pub use once::once;
-pub use protect::{Program, ProgramError};
+pub use protect::{Program, ProgramError, RunningProgram};
 pub use rounds::{Actuator, Change, Event, MovedByOther, Outcome, Rounds};
 pub use snapshot::{Accounting, Cpu, Held, Napi, Snapshot, Source, SourceId};

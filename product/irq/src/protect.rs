@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use evenkeel_journal::affinity;
+use evenkeel_journal::{TaskRef, affinity};
 use evenkeel_machine::CpuSet;
 
 /// Where cgroups are mounted.
@@ -19,6 +19,15 @@ pub enum Program {
     /// By a process.
     Process(i32),
     /// By its cgroup: its directory, or its name below the root.
+    Cgroup(PathBuf),
+}
+
+/// A program that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunningProgram {
+    /// A process, by its first thread. By its start, too: its number may become another one's.
+    Process(TaskRef),
+    /// As [`Program::Cgroup`].
     Cgroup(PathBuf),
 }
 
@@ -58,21 +67,37 @@ impl fmt::Display for Program {
 }
 
 impl Program {
+    /// Finds the process, which is the same from now on.
+    ///
+    /// # Errors
+    /// [`ProgramError::NoProcess`].
+    pub fn find(&self) -> Result<RunningProgram, ProgramError> {
+        match self {
+            Self::Process(pid) => {
+                let process = TaskRef::of(*pid).and_then(|task| task.process());
+                process.map(RunningProgram::Process).map_err(|_| ProgramError::NoProcess(*pid))
+            }
+            Self::Cgroup(path) => Ok(RunningProgram::Cgroup(path.clone())),
+        }
+    }
+
+    /// The CPUs that the program may use now.
+    ///
+    /// # Errors
+    /// All of [`ProgramError`].
+    pub fn cpus(&self) -> Result<CpuSet, ProgramError> {
+        self.find()?.cpus()
+    }
+}
+
+impl RunningProgram {
     /// The CPUs that the program may use now: those of any of its threads, or of its cgroup.
     ///
     /// # Errors
     /// All of [`ProgramError`].
     pub fn cpus(&self) -> Result<CpuSet, ProgramError> {
         match self {
-            Self::Process(pid) => {
-                let tasks = fs::read_dir(format!("/proc/{pid}/task"))
-                    .map_err(|_| ProgramError::NoProcess(*pid))?;
-                let numbers =
-                    tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
-                let masks = numbers.filter_map(|tid| affinity::get(tid).ok());
-                let cpus = masks.fold(CpuSet::new(), |all, mask| all.union(&mask));
-                if cpus.is_empty() { Err(ProgramError::NoProcess(*pid)) } else { Ok(cpus) }
-            }
+            Self::Process(process) => cpus_of_threads(process),
             Self::Cgroup(path) => {
                 let below = path.strip_prefix("/").unwrap_or(path);
                 let places = [path.join(CPUS), Path::new(CGROUPS).join(below).join(CPUS)];
@@ -82,6 +107,19 @@ impl Program {
             }
         }
     }
+}
+
+fn cpus_of_threads(process: &TaskRef) -> Result<CpuSet, ProgramError> {
+    let pid = process.tgid;
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let numbers = tasks.filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
+    // A zombie has a mask until its parent waits for it.
+    let is_alive = |tid: &i32| TaskRef::in_process(pid, *tid).is_ok_and(|task| task.is_alive());
+    let masks = numbers.filter(is_alive).filter_map(|tid| affinity::get(tid).ok());
+    let cpus = masks.fold(CpuSet::new(), |all, mask| all.union(&mask));
+    // Last: if the process is still the same now, what was read was its own.
+    let is_same = TaskRef::in_process(pid, pid).is_ok_and(|now| now == *process);
+    if cpus.is_empty() || !is_same { Err(ProgramError::NoProcess(pid)) } else { Ok(cpus) }
 }
 
 #[cfg(test)]
@@ -108,5 +146,23 @@ mod tests {
         assert!(program.cpus().unwrap_err().to_string().contains("cpuset controller"));
         fs::write(folder.path().join(CPUS), "2-3\n").unwrap();
         assert_eq!(program.cpus().unwrap(), "2-3".parse().unwrap());
+    }
+
+    #[test]
+    fn a_process_that_has_ended_has_no_cpus_while_its_number_is_taken() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let process = Program::Process(child.id() as i32);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        // Until it is waited for, it is a zombie.
+        while process.cpus().is_ok() {
+            assert!(std::time::Instant::now() < deadline, "a zombie has CPUs");
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        child.wait().unwrap();
+        // Another process that had this number before.
+        let own = TaskRef::own_process().unwrap();
+        let earlier = TaskRef { start_time_ticks: own.start_time_ticks - 1, ..own };
+        assert!(RunningProgram::Process(own).cpus().is_ok());
+        assert!(RunningProgram::Process(earlier).cpus().is_err());
     }
 }

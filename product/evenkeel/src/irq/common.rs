@@ -3,19 +3,10 @@
 use std::io::Write;
 use std::time::Duration;
 
-use evenkeel_irq::{Accounting, Aim, Program, ProgramError, Snapshot};
+use evenkeel_irq::{Accounting, Aim, Snapshot};
 use evenkeel_journal::UndoReport;
-use evenkeel_machine::CpuSet;
 
 use crate::cli::Interval;
-
-/// The CPUs of the program of `--for`; without it, none.
-///
-/// # Errors
-/// All of [`ProgramError`].
-pub fn cpus_of(program: Option<&Program>) -> Result<CpuSet, ProgramError> {
-    program.map_or_else(|| Ok(CpuSet::new()), Program::cpus)
-}
 
 /// The time of an option.
 pub fn time(interval: Interval) -> Duration {

@@ -4,10 +4,10 @@
 
 use anyhow::{Context, Result};
 use evenkeel_control::{END_SIGNALS, watch_signals};
-use evenkeel_irq::{Accounting, Event, Mover, Observer, once};
+use evenkeel_irq::{Accounting, Event, Mover, Observer, Program, once};
 use evenkeel_journal::{failpoint, runtime_dir};
 
-use super::common::{cpus_of, say, say_report, source_of_figures, time, warn, why_none};
+use super::common::{say, say_report, source_of_figures, time, warn, why_none};
 use super::gate::{enter, reason_against_aim};
 use super::signals::is_told_to_end;
 use crate::cli::IrqOnceArgs;
@@ -29,8 +29,8 @@ pub fn main(args: &IrqOnceArgs) -> Result<i32> {
             return Ok(IMPOSSIBLE);
         }
     };
-    let protected = match cpus_of(args.program.as_ref()) {
-        Ok(cpus) => cpus,
+    let protected = match args.program.as_ref().map(Program::cpus).transpose() {
+        Ok(cpus) => cpus.unwrap_or_default(),
         Err(why) => {
             warn(&why.to_string());
             return Ok(UNSUCCESSFUL);

@@ -3,12 +3,12 @@
 
 use anyhow::{Context, Result};
 use evenkeel_control::{END_SIGNALS, watch_signals};
-use evenkeel_irq::{Aim, Event, Mover, Observer, Rounds};
+use evenkeel_irq::{Aim, Event, Mover, Observer, Program, ProgramError, Rounds, RunningProgram};
 use evenkeel_journal::{UndoReport, failpoint, runtime_dir};
 use evenkeel_machine::CpuSet;
 use nix::sys::signalfd::SignalFd;
 
-use super::common::{cpus_of, say, say_report, time, warn};
+use super::common::{say, say_report, time, warn};
 use super::gate::{enter, reason_against_aim};
 use super::signals::is_told_to_end;
 use super::trace::{Seen, Trace};
@@ -25,8 +25,11 @@ use crate::{confine, supervisor};
 pub fn main(args: &IrqRunArgs, trace: Option<TraceFile>) -> Result<i32> {
     failpoint::arm(args.faults.abort_at);
     let signals = watch_signals(&END_SIGNALS).context("cannot wait for signals")?;
-    let protected = match cpus_of(args.program.as_ref()) {
-        Ok(cpus) => cpus,
+    // Found once: its end must be seen even if another process gets its number.
+    let program = args.program.as_ref().map(Program::find).transpose();
+    let found = program.and_then(|program| Ok((cpus_of(program.as_ref())?, program)));
+    let (protected, program) = match found {
+        Ok(found) => found,
         Err(why) => {
             warn(&why.to_string());
             return Ok(UNSUCCESSFUL);
@@ -52,7 +55,8 @@ pub fn main(args: &IrqRunArgs, trace: Option<TraceFile>) -> Result<i32> {
         confine::remove_only_from(&directory);
     }
     let mut talk = Talk { is_json: args.json, trace: Trace::start(trace) };
-    let ended = rounds(args, &signals, (observer, protected), &mut mover, &mut talk);
+    let observed = (observer, protected, program);
+    let ended = rounds(args, &signals, observed, &mut mover, &mut talk);
     // However it ended.
     let report = mover.close();
     talk.end(&report)?;
@@ -95,10 +99,15 @@ impl Talk {
     }
 }
 
+/// The CPUs of the program of `--for`; without it, none.
+fn cpus_of(program: Option<&RunningProgram>) -> Result<CpuSet, ProgramError> {
+    program.map_or_else(|| Ok(CpuSet::new()), RunningProgram::cpus)
+}
+
 fn rounds(
     args: &IrqRunArgs,
     signals: &SignalFd,
-    (mut observer, mut protected): (Observer, CpuSet),
+    (mut observer, mut protected, running): (Observer, CpuSet, Option<RunningProgram>),
     mover: &mut Mover,
     talk: &mut Talk,
 ) -> Result<()> {
@@ -106,8 +115,8 @@ fn rounds(
         observer.take_over();
     }
     let mut rounds = Rounds::new(args.mode);
-    let program = args.program.as_ref();
-    let beside = program.map(|program| format!(", away from {program} (CPUs {protected})"));
+    let beside =
+        args.program.as_ref().map(|program| format!(", away from {program} (CPUs {protected})"));
     let seconds = time(args.interval).as_secs_f64();
     let beside = beside.unwrap_or_default();
     let aim = match args.mode {
@@ -122,7 +131,7 @@ fn rounds(
         talk.trace.note("interrupt lines stay", why);
     }
     while !is_told_to_end(signals, time(args.interval))? {
-        match cpus_of(program) {
+        match cpus_of(running.as_ref()) {
             Ok(cpus) => protected = cpus,
             Err(why) => {
                 talk.note(&format!("{why}. Interrupts are moved back."));
