@@ -2,7 +2,7 @@
 //! under the journal, so that everything is taken back whatever ends the run; and has irqbalance leave
 //! the moved lines alone, if that is asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use evenkeel_journal::{
@@ -34,6 +34,8 @@ pub enum MoveError {
 /// Moves sources, and takes that back when it is closed.
 #[derive(Debug)]
 pub struct Mover {
+    /// `/`, or a test's own.
+    root: PathBuf,
     session: SupervisedSession,
     /// By number.
     placed: BTreeMap<i32, (TaskRef, String)>,
@@ -67,6 +69,7 @@ impl Mover {
         let options = SessionOptions { command, ..SessionOptions::default() };
         let session = Session::open(directory, options)?;
         Ok(Self {
+            root: "/".into(),
             session: SupervisedSession::new(session, supervisor),
             placed: BTreeMap::new(),
             standing: Originals::of(&Standing::read(directory)),
@@ -107,7 +110,7 @@ impl Mover {
         if lines.is_empty() {
             return Ok(());
         }
-        let running = find_irqbalance(Path::new("/"));
+        let running = find_irqbalance(&self.root);
         for one in running.iter().filter(|one| !told.contains(one)) {
             for line in &lines {
                 match session.ban_line(one, *line) {
@@ -126,7 +129,7 @@ impl Mover {
         if self.irqbalance == Beside::Yields {
             return Ok(None);
         }
-        for one in find_irqbalance(Path::new("/")) {
+        for one in find_irqbalance(&self.root) {
             match self.session.supervised()?.ban_line(&one, line) {
                 Err(BanError::Journal(why)) => return Err(why.into()),
                 Err(why) => return Ok(Some(why.to_string())),
@@ -134,6 +137,14 @@ impl Mover {
             }
         }
         Ok(None)
+    }
+
+    /// Lets irqbalance move a line again, unless it has an affinity of ours.
+    fn allow_unless_moved(&mut self, line: u32) {
+        let session = self.session.session();
+        if !numbers_of_lines(session).contains(&line) {
+            session.allow_line(line);
+        }
     }
 
     /// Takes everything back.
@@ -162,7 +173,11 @@ impl Actuator for Mover {
     fn look(&mut self) -> Result<Vec<Change>, MoveError> {
         self.tell_new_irqbalance()?;
         let session = self.session.session();
+        let before = numbers_of_lines(session);
         let lines = session.release_changed_lines()?;
+        for line in before.difference(&numbers_of_lines(session)) {
+            session.allow_line(*line);
+        }
         let by_other = |LetGoLine { number, name, found }| {
             Change::ByOther(MovedByOther { source: SourceId::Line(number), name, found })
         };
@@ -197,17 +212,124 @@ impl Actuator for Mover {
             SourceId::Napi(_) => return Ok(Outcome::Nothing),
         };
         if let Some(why) = self.ban(line)? {
+            // Another irqbalance may have been told.
+            self.allow_unless_moved(line);
             return Ok(Outcome::Refused { why });
         }
         let cpu = [step.to].into_iter().collect();
         let session = self.session.supervised()?;
-        Ok(match session.move_line(Path::new("/"), line, &step.name, &cpu) {
+        let outcome = match session.move_line(&self.root, line, &step.name, &cpu) {
             Ok(MovedLine::Moved) => Outcome::Moved,
             Ok(MovedLine::Unchanged | MovedLine::Gone) => Outcome::Nothing,
             Ok(MovedLine::LetGo { found }) => Outcome::LetGo { found },
             Err(SettingError::Journal(why)) => return Err(why.into()),
             // EPERM or EIO: a managed line, where the kernel does not show that before.
             Err(why) => Outcome::Refused { why: why.to_string() },
-        })
+        };
+        self.allow_unless_moved(line);
+        Ok(outcome)
+    }
+}
+
+fn numbers_of_lines(session: &Session) -> BTreeSet<u32> {
+    session.lines().iter().map(|line| line.number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::decide::Reason;
+
+    /// Lets this process stand for irqbalance below `root`; returns the list of lines that it leaves
+    /// alone.
+    fn irqbalance(root: &Path) -> Arc<Mutex<String>> {
+        let pid = std::process::id();
+        fs::create_dir_all(root.join("run/irqbalance")).unwrap();
+        fs::create_dir_all(root.join(format!("proc/{pid}"))).unwrap();
+        let status = fs::read("/proc/self/status").unwrap();
+        fs::write(root.join(format!("proc/{pid}/status")), status).unwrap();
+        let socket = root.join(format!("run/irqbalance/irqbalance{pid}.sock"));
+        let listener = UnixListener::bind(socket).unwrap();
+        let list = Arc::new(Mutex::new(String::new()));
+        let shared = Arc::clone(&list);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut bytes = [0; 500];
+                let length = stream.read(&mut bytes).unwrap();
+                let request = std::str::from_utf8(&bytes[..length]).unwrap();
+                let mut list = shared.lock().unwrap();
+                match request.strip_prefix("settings ban irqs ") {
+                    Some(lines) => *list = lines.replace("NONE", ""),
+                    None => {
+                        let lines = list.split_whitespace().map(|line| format!("IRQ {line} "));
+                        let answer = format!("SLEEP 10 {}BANNED 0", lines.collect::<String>());
+                        stream.write_all(answer.as_bytes()).unwrap();
+                    }
+                }
+            }
+        });
+        list
+    }
+
+    /// A file that stands for a line's affinity.
+    fn put_line(root: &Path, number: u32) -> PathBuf {
+        for place in ["sys/kernel/irq", "proc/irq"] {
+            fs::create_dir_all(root.join(place).join(number.to_string())).unwrap();
+        }
+        fs::write(root.join(format!("sys/kernel/irq/{number}/actions")), "eth0\n").unwrap();
+        let file = root.join(format!("proc/irq/{number}/smp_affinity_list"));
+        fs::write(&file, "0-1\n").unwrap();
+        file
+    }
+
+    fn mover(root: &Path) -> Mover {
+        let mut mover = Mover::open(root, Vec::new(), |_| None, true).unwrap();
+        mover.root = root.to_owned();
+        mover
+    }
+
+    fn to_cpu_1(line: u32) -> Move {
+        Move {
+            source: SourceId::Line(line),
+            name: "eth0".to_owned(),
+            from: 0,
+            to: 1,
+            reason: Reason::Level,
+            pct: 20.0,
+            from_pct: 40.0,
+            after_pct: 20.0,
+        }
+    }
+
+    #[test]
+    fn irqbalance_leaves_alone_only_lines_that_are_moved() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let list = irqbalance(root);
+        let list = || list.lock().unwrap().clone();
+        let mut mover = mover(root);
+        let [first, second] = [4, 5].map(|line| put_line(root, line));
+        assert_eq!(mover.carry_out(&to_cpu_1(4)).unwrap(), Outcome::Moved);
+        assert_eq!(mover.carry_out(&to_cpu_1(5)).unwrap(), Outcome::Moved);
+        assert_eq!(mover.carry_out(&to_cpu_1(5)).unwrap(), Outcome::Nothing);
+        assert_eq!(list(), "4 5");
+        // There is no such line.
+        assert_eq!(mover.carry_out(&to_cpu_1(6)).unwrap(), Outcome::Nothing);
+        assert_eq!(list(), "4 5");
+        // Another process moves them.
+        fs::write(first, "0\n").unwrap();
+        let outcome = mover.carry_out(&to_cpu_1(4)).unwrap();
+        assert!(matches!(outcome, Outcome::LetGo { .. }), "{outcome:?}");
+        assert_eq!(list(), "5");
+        fs::write(second, "0\n").unwrap();
+        assert_eq!(mover.look().unwrap().len(), 1);
+        assert_eq!(list(), "");
+        assert!(mover.close().is_clean());
     }
 }

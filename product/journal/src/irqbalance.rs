@@ -341,6 +341,18 @@ impl Session {
         Ok(())
     }
 
+    /// Lets irqbalance move a line again. If it cannot be told so, that is tried again when the session
+    /// is closed.
+    pub fn allow_line(&mut self, line: u32) {
+        let bans = self.state.bans().iter().filter(|ban| ban.line == line);
+        for ban in bans.cloned().collect::<Vec<Ban>>() {
+            match ban.lift() {
+                Ok(_) => self.end_ban(&ban),
+                Err(why) => tracing::warn!("{why}; it leaves line {line} alone until the end"),
+            }
+        }
+    }
+
     fn end_ban(&mut self, ban: &Ban) {
         let end = BanEnd { process: ban.process, line: ban.line, time_ns: now_ns() };
         self.write_or_warn(Entry::BanClosed(end));

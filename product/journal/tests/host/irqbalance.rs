@@ -116,6 +116,29 @@ fn a_killed_session_leaves_no_line_in_the_list() {
 }
 
 #[test]
+fn a_line_may_be_moved_again_before_the_end() {
+    let dir = directory();
+    let stand_in = StandIn::start(dir.path(), [9], usize::MAX);
+    let mut session = open(dir.path());
+    let irqbalance = &find_irqbalance(dir.path())[0];
+    for line in [4, 7] {
+        session.ban_line(irqbalance, line).unwrap();
+    }
+    // The last one is its own user's.
+    for line in [4, 9] {
+        session.allow_line(line);
+    }
+    assert_eq!(stand_in.list(), [7, 9]);
+    // It cannot be told now.
+    stand_in.hide(true);
+    session.allow_line(7);
+    stand_in.hide(false);
+    assert_eq!(stand_in.list(), [7, 9]);
+    assert_eq!(session.close().lifted_bans.len(), 1);
+    assert_eq!(stand_in.list(), [9]);
+}
+
+#[test]
 fn a_stopped_irqbalance_is_told_by_the_next_undo() {
     let dir = directory();
     let stand_in = StandIn::start(dir.path(), [], usize::MAX);
