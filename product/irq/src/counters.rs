@@ -187,9 +187,7 @@ impl Counters {
     /// Adds what each instance brought, by the CPUs that received it.
     fn add_consumers(&self, napis: &mut BTreeMap<u64, NapiTotals>) -> Result<(), CountersError> {
         let Some(consumers) = &self.consumers else { return Ok(()) };
-        // An entry that is replaced meanwhile begins the walk anew: no key counts twice, and it ends.
-        let keys: BTreeSet<Vec<u8>> = consumers.keys().take(MOST_KEYS).collect();
-        for key in keys {
+        for key in distinct(consumers.keys(), consumers.max_entries()) {
             let Some(bytes) = lookup::<u64>(consumers, &key, "consumers")? else { continue };
             let key: RawConsumerKey = bytemuck::try_pod_read_unaligned(&key)
                 .map_err(|_| CountersError::Mismatch("consumers"))?;
@@ -200,9 +198,6 @@ impl Counters {
         Ok(())
     }
 }
-
-/// Twice as many as the map of consumers has entries.
-const MOST_KEYS: usize = 2 * 4096;
 
 fn count_lines() -> u32 {
     fs::read_dir(Path::new(LINES)).map_or(0, |entries| entries.count() as u32)
@@ -219,13 +214,19 @@ fn map<Value>(object: &Object, name: &'static str) -> Result<MapHandle, Counters
     Ok(handle)
 }
 
+/// The keys of a hash with so many entries at most. An entry that is replaced meanwhile begins the walk
+/// anew: no key counts twice, and it ends after twice as many.
+fn distinct(keys: impl Iterator<Item = Vec<u8>>, entries: u32) -> BTreeSet<Vec<u8>> {
+    keys.take(2 * entries as usize).collect()
+}
+
 /// The entries of a hash with values for each CPU.
 fn entries<Key: Pod, Value: Pod>(
     map: &MapHandle,
     name: &'static str,
 ) -> Result<Vec<(Key, Vec<Value>)>, CountersError> {
     let mut entries = Vec::new();
-    for key in map.keys() {
+    for key in distinct(map.keys(), map.max_entries()) {
         // Dropped from the hash since: it was the oldest.
         let Some(cpus) =
             map.lookup_percpu(&key, MapFlags::ANY).map_err(bpf("reading the counters"))?
@@ -253,4 +254,16 @@ fn lookup<Value: Pod>(
         .map(|bytes| bytemuck::try_pod_read_unaligned(&bytes))
         .transpose()
         .map_err(|_| CountersError::Mismatch(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_that_begins_anew_ends_and_counts_no_key_twice() {
+        let keys = [vec![1], vec![2], vec![3]];
+        let walked = distinct(keys.iter().cloned().cycle(), 3);
+        assert_eq!(walked, BTreeSet::from(keys));
+    }
 }
