@@ -11,7 +11,7 @@ use evenkeel_machine::CpuSet;
 
 use crate::entry::{Entry, Line, LineEnd};
 use crate::session::Session;
-use crate::setting::{RestoredSetting, SettingError, read_value, write_value};
+use crate::setting::{RestoredSetting, SettingError, is_gone, read_value, write_value};
 use crate::task::now_ns;
 
 /// The CPUs that are online.
@@ -71,7 +71,7 @@ fn affinity_file(root: &Path, number: u32) -> PathBuf {
 /// The line's affinity; `None`: the number is free, or is another line's.
 fn affinity_of(root: &Path, number: u32, name: &str) -> Result<Option<CpuSet>, SettingError> {
     let read = |file: PathBuf| match read_value(&file) {
-        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(why) if is_gone(&why) => Ok(None),
         value => value.map(Some).map_err(|source| SettingError::Unreadable { file, source }),
     };
     let actions = read(root.join(format!("sys/kernel/irq/{number}/actions")))?;

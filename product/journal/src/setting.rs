@@ -66,7 +66,7 @@ impl Setting {
     /// Restores the value before, if the setting still has the value that was written.
     pub fn restore(&self) -> Result<RestoredSetting, SettingError> {
         let found = match read_value(&self.file) {
-            Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(RestoredSetting::Gone),
+            Err(why) if is_gone(&why) => return Ok(RestoredSetting::Gone),
             found => found
                 .map_err(|source| SettingError::Unreadable { file: self.file.clone(), source })?,
         };
@@ -94,6 +94,13 @@ pub(crate) fn read_value(file: &Path) -> io::Result<String> {
     fs::read_to_string(file).map(|text| text.trim().to_owned())
 }
 
+/// Whether reading failed because the setting no longer exists: its file, or the device or the line that
+/// the file belongs to. That may end while the file is open, and the kernel then says ENODEV in /sys,
+/// and EIO in /proc.
+pub(crate) fn is_gone(why: &io::Error) -> bool {
+    matches!(why.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::EIO))
+}
+
 /// Writes a setting's value.
 pub(crate) fn write_value(file: &Path, value: &str) -> Result<(), SettingError> {
     let written = fs::write(file, value);
@@ -103,4 +110,16 @@ pub(crate) fn write_value(file: &Path, value: &str) -> Result<(), SettingError> 
         value: value.to_owned(),
         source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_which_the_device_ended_is_gone() {
+        let is_gone = |errno| is_gone(&io::Error::from_raw_os_error(errno));
+        assert!([libc::ENOENT, libc::ENODEV, libc::EIO].into_iter().all(is_gone));
+        assert!(![libc::EACCES, libc::EPERM, libc::EINVAL].into_iter().any(is_gone));
+    }
 }
