@@ -34,7 +34,9 @@ mod totals;
 pub use counters::{Counters, CountersError};
 pub use decide::{Aim, Move, Plan, Reason, plan, plan_for};
 pub use mover::{MoveError, Mover};
-pub use observe::{ObserveError, Observer, Originals, irqbalance_runs, online_cpus, watch};
+pub use observe::{
+    ObserveError, Observer, OriginalLine, Originals, irqbalance_runs, online_cpus, watch,
+};
 pub use once::once;
 pub use protect::{Program, ProgramError, RunningProgram};
 pub use rounds::{Actuator, Change, Event, MovedByOther, Outcome, Rounds};

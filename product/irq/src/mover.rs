@@ -81,10 +81,7 @@ impl Mover {
     pub fn originals(&mut self) -> Originals {
         let session = self.session.session();
         let mut originals = self.standing.clone();
-        for line in session.lines() {
-            // What an earlier `once` noted is older.
-            originals.lines.entry(line.number).or_insert_with(|| line.before.clone());
-        }
+        session.lines().iter().for_each(|line| originals.add(line));
         for (number, (task, _)) in &self.placed {
             if let Ok(cpus) = session.allowed_cpus(task) {
                 originals.threads.insert(*number, cpus);

@@ -29,18 +29,47 @@ pub enum ObserveError {
 /// What sources that this process has moved were allowed before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Originals {
-    /// The affinities of lines.
-    pub lines: BTreeMap<u32, CpuSet>,
+    /// The lines.
+    pub lines: BTreeMap<u32, OriginalLine>,
     /// The CPUs of kernel threads, by number.
     pub threads: BTreeMap<i32, CpuSet>,
+}
+
+/// What a line that was moved was allowed before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OriginalLine {
+    /// The names of its handlers.
+    pub name: String,
+    /// Its affinity of before.
+    pub before: CpuSet,
+    /// The affinity that it was given. If it has another one, an administrator has set that since.
+    pub set: CpuSet,
 }
 
 impl Originals {
     /// Of the lines that stand as an earlier `evenkeel irq once` left them. Its threads stay: for a
     /// later run they are where their user pinned them.
     pub fn of(standing: &Standing) -> Self {
-        let lines = standing.lines.iter().map(|line| (line.number, line.before.clone()));
-        Self { lines: lines.collect(), ..Self::default() }
+        let mut originals = Self::default();
+        standing.lines.iter().for_each(|line| originals.add(line));
+        originals
+    }
+
+    /// Adds a later move of a line. What it was allowed before an earlier one is older.
+    pub(crate) fn add(&mut self, line: &evenkeel_journal::Line) {
+        let is_earlier =
+            |known: &&OriginalLine| known.name == line.name && known.set == line.before;
+        let earlier = self.lines.get(&line.number).filter(is_earlier);
+        let before = earlier.map_or(&line.before, |earlier| &earlier.before).clone();
+        let original = OriginalLine { name: line.name.clone(), before, set: line.set.clone() };
+        self.lines.insert(line.number, original);
+    }
+
+    /// What a line was allowed before, if it still is as it was moved.
+    fn before(&self, number: u32, line: &Line) -> Option<&CpuSet> {
+        let original = self.lines.get(&number)?;
+        let is_as_set = original.name == line.name && original.set == line.mask;
+        is_as_set.then_some(&original.before)
     }
 }
 
@@ -294,8 +323,8 @@ fn line_sources(
     let devices = sysfs::devices(Path::new("/"));
     let mut sources = Vec::new();
     for (number, mut line) in lines {
-        if let Some(original) = originals.lines.get(&number) {
-            line.mask = original.clone();
+        if let Some(before) = originals.before(number, &line) {
+            line.mask = before.clone();
         }
         let counted = totals.lines.get(&number).cloned().unwrap_or_default();
         let of_line = totals.napis.values().filter(|napi| napi.line() == Some(number));
@@ -414,6 +443,36 @@ pub fn online_cpus() -> Option<CpuSet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_line_was_allowed_before_counts_only_while_it_is_as_it_was_moved() {
+        let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
+        let moved = |before: &str, set: &str| evenkeel_journal::Line {
+            root: "/".into(),
+            number: 7,
+            name: "eth0".to_owned(),
+            before: cpus(before),
+            replaces: None,
+            set: cpus(set),
+            time_ns: 5,
+        };
+        let before = |originals: &Originals, name: &str, mask: &str| {
+            let line = Line { name: name.to_owned(), mask: cpus(mask), ..Line::default() };
+            originals.before(7, &line).map(CpuSet::to_string)
+        };
+        let standing = Standing { lines: vec![moved("0-3", "1")], ..Standing::default() };
+        let mut originals = Originals::of(&standing);
+        assert_eq!(before(&originals, "eth0", "1").as_deref(), Some("0-3"));
+        // An administrator has pinned it since; another line has its number.
+        assert_eq!(before(&originals, "eth0", "2"), None);
+        assert_eq!(before(&originals, "nvme0", "1"), None);
+        // Moved again.
+        originals.add(&moved("1", "3"));
+        assert_eq!(before(&originals, "eth0", "3").as_deref(), Some("0-3"));
+        // Moved from where an administrator put it.
+        originals.add(&moved("0-1", "0"));
+        assert_eq!(before(&originals, "eth0", "0").as_deref(), Some("0-1"));
+    }
 
     #[test]
     fn a_threads_time_is_divided_as_its_polls_are() {
