@@ -188,10 +188,11 @@ impl Session {
     }
 
     /// Lets each line go of which another process has changed the affinity since this session did. Sets
-    /// each line back of which all CPUs went offline: it may be moved again.
+    /// each line back of which all CPUs went offline: it may be moved again. A line that the kernel does
+    /// not set back now, for example because its CPUs of before are offline, too, is held until it does.
     ///
     /// # Errors
-    /// [`SettingError::Unreadable`]; [`SettingError::Refused`] if a line cannot be set back.
+    /// [`SettingError::Unreadable`].
     pub fn release_changed_lines(&mut self) -> Result<ChangedLines, SettingError> {
         let mut changed = ChangedLines::default();
         for line in self.state.lines().to_vec() {
@@ -201,7 +202,10 @@ impl Session {
             }
             let is_displaced = found.as_ref().is_some_and(|found| line.is_displaced(found));
             if is_displaced {
-                line.restore()?;
+                match line.restore() {
+                    Err(SettingError::Refused { .. }) => continue,
+                    restored => restored?,
+                };
             }
             self.end_line(&line.root, line.number);
             let Line { number, name, set, .. } = line;

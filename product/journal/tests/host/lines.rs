@@ -108,6 +108,32 @@ fn a_line_whose_cpu_went_offline_is_set_back_and_not_let_go() {
 }
 
 #[test]
+fn a_line_that_cannot_be_set_back_now_is_set_back_later() {
+    let dir = directory();
+    let root = dir.path();
+    let online = root.join("sys/devices/system/cpu/online");
+    fs::create_dir_all(online.parent().unwrap()).unwrap();
+    fs::write(&online, "0,8000-8001\n").unwrap();
+    let file = put_line(root, 7, "eth0", "8000");
+    let mut session = open(root);
+    assert_eq!(shift(&mut session, root, 7, "8001"), MovedLine::Moved);
+    fs::write(&online, "0\n").unwrap();
+    // Not even root may write this one. It reads as a list with CPU 0, as the kernel gives it.
+    fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink("/sys/devices/system/cpu/possible", &file).unwrap();
+    assert_eq!(session.release_changed_lines().unwrap(), ChangedLines::default());
+    assert_eq!(session.lines().len(), 1);
+    fs::remove_file(&file).unwrap();
+    fs::write(&file, "0\n").unwrap();
+    let (name, offline) = ("eth0".to_owned(), just(8001));
+    let displaced = vec![DisplacedLine { number: 7, name, offline }];
+    let changed = ChangedLines { displaced, ..ChangedLines::default() };
+    assert_eq!(session.release_changed_lines().unwrap(), changed);
+    assert_eq!(value(&file), "8000");
+    assert!(session.lines().is_empty());
+}
+
+#[test]
 fn a_line_that_cannot_be_moved_keeps_the_move_before() {
     let dir = directory();
     let root = dir.path();
