@@ -54,7 +54,10 @@ impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Managed => "managed: the kernel refuses another affinity",
-            Self::OneCpu => "its user allowed it one CPU",
+            Self::OneCpu => {
+                "its affinity has one CPU, set by a user or left by irqbalance: write more CPUs to \
+                 smp_affinity_list (of a thread: taskset) to have it moved"
+            }
             Self::NoAffinity => "runs where packets are sent to it: no affinity moves it",
             Self::Unmeasured => "its time is not known without BPF",
             Self::Irqbalance => "irqbalance moves it (unless started with --banirq)",
@@ -205,5 +208,17 @@ impl Snapshot {
     /// A part of the interval, in percent.
     pub fn percent(&self, ns: u64) -> f64 {
         ns as f64 * 100.0 / self.interval_ns.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_with_one_cpu_names_both_causes_and_the_remedy() {
+        let why = Held::OneCpu.to_string();
+        let words = ["a user", "irqbalance", "smp_affinity_list", "taskset"];
+        assert!(words.iter().all(|word| why.contains(word)), "{why}");
     }
 }
