@@ -68,14 +68,15 @@ fn affinity_file(root: &Path, number: u32) -> PathBuf {
     root.join(format!("proc/irq/{number}/smp_affinity_list"))
 }
 
-/// The line's affinity; `None`: the number is free, or is another line's.
+/// The line's affinity; `None`: the number is free, or is another line's. A line without a handler is
+/// still the same: while its device is down, the kernel keeps the affinity.
 fn affinity_of(root: &Path, number: u32, name: &str) -> Result<Option<CpuSet>, SettingError> {
     let read = |file: PathBuf| match read_value(&file) {
         Err(why) if is_gone(&why) => Ok(None),
         value => value.map(Some).map_err(|source| SettingError::Unreadable { file, source }),
     };
     let actions = read(root.join(format!("sys/kernel/irq/{number}/actions")))?;
-    if actions.as_deref() != Some(name) {
+    if actions.is_none_or(|actions| actions != name && !actions.is_empty()) {
         return Ok(None);
     }
     let file = affinity_file(root, number);

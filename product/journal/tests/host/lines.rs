@@ -108,6 +108,24 @@ fn a_line_whose_cpu_went_offline_is_set_back_and_not_let_go() {
 }
 
 #[test]
+fn a_line_of_a_device_that_is_down_is_still_held() {
+    let dir = directory();
+    let root = dir.path();
+    let file = put_line(root, 7, "eth0", "0-1");
+    let mut session = open(root);
+    assert_eq!(shift(&mut session, root, 7, "1"), MovedLine::Moved);
+    // Down, up, and down again: the kernel keeps the affinity.
+    for actions in ["", "eth0\n", ""] {
+        fs::write(root.join("sys/kernel/irq/7/actions"), actions).unwrap();
+        assert_eq!(session.release_changed_lines().unwrap(), ChangedLines::default());
+        assert_eq!(session.lines().len(), 1, "{actions:?}");
+    }
+    let report = session.close();
+    assert_eq!(report.restored_settings, std::slice::from_ref(&file), "{report:?}");
+    assert_eq!(value(&file), "0-1");
+}
+
+#[test]
 fn a_line_that_cannot_be_set_back_now_is_set_back_later() {
     let dir = directory();
     let root = dir.path();
