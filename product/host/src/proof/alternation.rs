@@ -83,10 +83,11 @@ impl Alternation {
         }
     }
 
-    /// What was measured took waiting for work: windows before mean nothing.
+    /// What was measured took waiting for work: windows before mean nothing, nor does a verdict by them.
     pub(super) fn begin_anew(&mut self) {
         (self.sequence, self.recent) = (Sequence::default(), Sequence::default());
         (self.window, self.first, self.usual) = (Window::default(), None, None);
+        self.progress.stage = Stage::Idle;
     }
 
     /// The lever is not wanted now.

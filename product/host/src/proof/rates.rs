@@ -112,6 +112,7 @@ impl Rates {
     pub(super) fn judge(&mut self, now_ns: u64, snapshot: &Snapshot, plan: &Plan) -> bool {
         self.watch(snapshot, plan);
         if snapshot.seen.redefined {
+            // What was measured took waiting for work.
             self.begin_anew();
         }
         let is_first =
@@ -155,15 +156,13 @@ impl Rates {
         *made <= BLIND_EXCHANGES
     }
 
-    /// What was measured took waiting for work.
+    /// What was measured means nothing any more, nor does a verdict by it.
     fn begin_anew(&mut self) {
         self.sequence = Sequence::default();
         self.recent = Sequence::default();
         (self.window, self.stretch) = (Sums::default(), Sums::default());
-        if matches!(self.progress.stage, Stage::Trial | Stage::Gains) {
-            // At the next move.
-            self.progress.stage = Stage::Idle;
-        }
+        // A trial begins at the next move.
+        self.progress.stage = Stage::Idle;
     }
 
     /// The factor between the mean of the samples and the pace.

@@ -76,6 +76,12 @@ fn lag() -> Policy {
     Policy::Lag(evenkeel_capability::LagParameters::default())
 }
 
+/// Nothing is withdrawn by windows that mean nothing any more.
+fn assert_reasons_have_evidence(plan: &Plan) {
+    let is_empty = |reason: &Reason| matches!(reason, Reason::Withdrawn { windows: 0, .. });
+    assert!(!plan.reasons.iter().any(is_empty), "{plan:?}");
+}
+
 /// A program of eight tasks on two CPUs, which a split makes `with` times as fast.
 struct Crowd {
     proof: Proof,
@@ -85,6 +91,8 @@ struct Crowd {
     percents: [u64; 2],
     /// Spinning is told from work.
     is_seen: bool,
+    /// In the next interval tasks are found to wait in other places.
+    is_redefined: bool,
     /// In one of so many intervals the plan has no pins.
     gap: Option<u64>,
     steps: u64,
@@ -103,6 +111,7 @@ impl Crowd {
             noise,
             percents: [60, 100],
             is_seen: true,
+            is_redefined: false,
             gap: None,
             steps: 0,
             is_on: false,
@@ -123,11 +132,12 @@ impl Crowd {
         let run_ns = interval_ns / 4;
         let work_ns = (run_ns as f64 * 0.6 * pace) as u64;
         let [one, other] = self.percents;
+        let redefined = std::mem::take(&mut self.is_redefined);
         let snapshot = Snapshot {
             interval_ns,
             cpus: vec![cpu(0, one, interval_ns), cpu(1, other, interval_ns)],
             tasks: (0..8).map(|tid| task(tid, u32::from(tid > 2), run_ns, work_ns)).collect(),
-            seen: Seen { spinning: self.is_seen, ..Seen::default() },
+            seen: Seen { spinning: self.is_seen, redefined, ..Seen::default() },
         };
         let pins = (0..8).map(|tid| Pin { task: id(tid), cpu: u32::from(tid > 2) });
         let is_gap = self.gap.is_some_and(|gap| self.steps.is_multiple_of(gap));
@@ -137,6 +147,7 @@ impl Crowd {
         plan.interval_ns = if self.gap.is_some() { STEP_NS } else { 4 * STEP_NS };
         plan.reasons.push(Reason::PhasesTooShort { phase_ns: 2 * MS });
         self.proof.judge(&snapshot, &mut plan);
+        assert_reasons_have_evidence(&plan);
         self.is_on = !plan.pins.is_empty();
         self.interval_ns = plan.interval_ns;
     }
@@ -327,6 +338,7 @@ impl Pair {
             ];
             let mut plan = plan_of(moves, vec![]);
             self.proof.judge(&snapshot, &mut plan);
+            assert_reasons_have_evidence(&plan);
             self.moves += plan.moves.len() as u32;
             if !plan.moves.is_empty() && !self.is_undone {
                 self.places = [other, one];
@@ -426,6 +438,32 @@ fn a_gain_that_was_waiting_is_claimed_no_longer() {
     assert_ne!(gain.proven, Proven::Gains, "{gain:?}");
     let gain = pair.run(3);
     assert_eq!(gain.proven, Proven::Withdrawn, "{gain:?}");
+}
+
+#[test]
+fn a_split_that_gained_by_waiting_is_claimed_no_longer() {
+    let mut crowd = Crowd::new(5, 1.3, 0.02);
+    assert_eq!(crowd.run(5).proven, Proven::Gains);
+    (crowd.is_redefined, crowd.with) = (true, 0.9);
+    crowd.step();
+    let gain = crowd.proof.gain();
+    assert_eq!((gain.proven, gain.windows), (Proven::Measuring, 0), "{gain:?}");
+    let gain = crowd.run(3);
+    assert_eq!(gain.proven, Proven::Withdrawn, "{gain:?}");
+}
+
+#[test]
+fn what_was_withdrawn_by_waiting_is_tried_again() {
+    let mut crowd = Crowd::new(5, 0.9, 0.02);
+    assert_eq!(crowd.run(2).proven, Proven::Withdrawn);
+    (crowd.is_redefined, crowd.with) = (true, 1.3);
+    let gain = crowd.run(3);
+    assert_eq!(gain.proven, Proven::Gains, "{gain:?}");
+    let mut pair = Pair { works: 0.7, ..Pair::new() };
+    assert_eq!(pair.run(3).proven, Proven::Withdrawn);
+    (pair.is_redefined, pair.works) = (true, 1.0);
+    let gain = pair.run(3);
+    assert_eq!(gain.proven, Proven::Gains, "{gain:?}");
 }
 
 #[test]
