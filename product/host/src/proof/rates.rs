@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_capability::{Move, Plan, Reason, Snapshot, TaskId};
+use evenkeel_capability::{CpuView, Move, Plan, Reason, Snapshot, TaskId};
 
 use super::sequence::Sequence;
 use super::stage::{Progress, Stage};
@@ -90,6 +90,13 @@ impl Sums {
             let given_ns = cpu.effective_ns(snapshot.interval_ns).saturating_mul(1000) / milli;
             *self.rate_ns.entry(cpu.cpu).or_default() += given_ns;
         }
+    }
+
+    /// Whether the CPUs are others than those that were added up.
+    fn has_other_cpus(&self, snapshot: &Snapshot) -> bool {
+        let is_new = |cpu: &CpuView| !self.rate_ns.contains_key(&cpu.cpu);
+        !self.rate_ns.is_empty()
+            && (self.rate_ns.len() != snapshot.cpus.len() || snapshot.cpus.iter().any(is_new))
     }
 
     fn mean_work(&self) -> f64 {
@@ -171,6 +178,11 @@ impl Rates {
     }
 
     fn measure(&mut self, now_ns: u64, snapshot: &Snapshot, wanted: Option<&Move>) {
+        if self.stretch.has_other_cpus(snapshot) {
+            // The slowest CPU may be gone, and one that joined has the smallest sum.
+            self.begin_anew();
+            return;
+        }
         let has = |id: &TaskId| snapshot.tasks.iter().any(|task| task.id == *id);
         let lost = !self.members.iter().all(has);
         let is_other = wanted.is_some_and(|made| {
@@ -195,7 +207,6 @@ impl Rates {
         if !snapshot.seen.spinning {
             return;
         }
-        self.progress.pass(snapshot.interval_ns);
         self.window.add(snapshot, &self.members);
         self.stretch.add(snapshot, &self.members);
         if self.window.elapsed_ns < WINDOW_NS {
@@ -209,7 +220,12 @@ impl Rates {
             None => (window.mean_work(), self.stretch.slowest_cpu()),
         };
         let rate_ns = cpu.and_then(|cpu| window.rate_ns.get(&cpu)).copied().unwrap_or(0);
-        let sample = libm::log(work / rate_ns.max(1) as f64);
+        if rate_ns == 0 {
+            // Nothing is told against a CPU that gave nothing.
+            return;
+        }
+        self.progress.pass(window.elapsed_ns);
+        let sample = libm::log(work / rate_ns as f64);
         self.sequence.add(sample);
         self.recent.add(sample);
         self.decide(now_ns, snapshot);

@@ -283,7 +283,8 @@ struct Pair {
     proof: Proof,
     dice: Dice,
     places: [u32; 2],
-    percents: [u64; 2],
+    /// What each CPU gives, by its number; none: it is offline.
+    percents: Vec<Option<u64>>,
     /// Share of the time in which each task works; it spins for the rest.
     works: f64,
     /// The kernel puts the tasks back.
@@ -301,7 +302,7 @@ impl Pair {
             proof: Proof::new(&lag()),
             dice: Dice(9),
             places: [0, 1],
-            percents: [60, 100],
+            percents: vec![Some(60), Some(100)],
             works: 1.0,
             is_undone: false,
             is_seen: true,
@@ -313,15 +314,18 @@ impl Pair {
 
     fn run(&mut self, seconds: u64) -> Gain {
         for _ in 0..seconds * 20 {
-            let percents = self.percents;
-            let cpus =
-                (0..2).map(|number| cpu(number, percents[number as usize], STEP_NS)).collect();
+            let online = (0..).zip(&self.percents);
+            let cpus = online
+                .filter_map(|(number, percent)| Some(cpu(number, (*percent)?, STEP_NS)))
+                .collect();
             let tasks = [0, 1].map(|index| {
-                let percent = percents[self.places[index] as usize];
-                let run_ns = STEP_NS * percent / 100;
+                let place = self.places[index];
+                let percent = self.percents[place as usize].unwrap_or(0);
+                let sharing = self.places.iter().filter(|other| **other == place).count() as u64;
+                let run_ns = STEP_NS * percent / 100 / sharing;
                 let noise = 1.0 + 0.02 * self.dice.normal();
                 let work_ns = (run_ns as f64 * (self.works * noise).min(1.0)) as u64;
-                task(index as u32, self.places[index], run_ns, work_ns)
+                task(index as u32, place, run_ns, work_ns)
             });
             let seen = Seen {
                 spinning: self.is_seen,
@@ -332,10 +336,11 @@ impl Pair {
             let snapshot = Snapshot { interval_ns: STEP_NS, cpus, tasks: tasks.into(), seen };
             let [one, other] = self.places;
             let reason = Reason::Behind { lag_ns: 20 * MS, from_ppm: 600_000, to_ppm: 1_000_000 };
-            let moves = vec![
+            let mut moves = vec![
                 Move { task: id(0), from: one, to: other, reason: reason.clone() },
                 Move { task: id(1), from: other, to: one, reason },
             ];
+            moves.retain(|made| made.from != made.to);
             let mut plan = plan_of(moves, vec![]);
             self.proof.judge(&snapshot, &mut plan);
             assert_reasons_have_evidence(&plan);
@@ -441,6 +446,24 @@ fn a_gain_that_was_waiting_is_claimed_no_longer() {
 }
 
 #[test]
+fn a_cpu_that_leaves_is_no_gain_and_a_cpu_that_joins_no_loss() {
+    let mut pair = Pair::new();
+    assert_eq!(pair.run(3).proven, Proven::Gains);
+    (pair.percents[0], pair.places) = (None, [1, 1]);
+    let gain = pair.run(2);
+    assert!(gain.ratio.is_none_or(|ratio| ratio < 1.4), "{gain:?}");
+    (pair.percents[0], pair.places) = (Some(60), [0, 1]);
+    let gain = pair.run(10);
+    assert_eq!(gain.proven, Proven::Gains, "{gain:?}");
+    assert!(gain.ratio.unwrap() < 1.4, "{gain:?}");
+    pair.percents.push(Some(100));
+    for _ in 0..12 {
+        let gain = pair.run(1);
+        assert_ne!(gain.proven, Proven::Withdrawn, "{gain:?}");
+    }
+}
+
+#[test]
 fn a_split_that_gained_by_waiting_is_claimed_no_longer() {
     let mut crowd = Crowd::new(5, 1.3, 0.02);
     assert_eq!(crowd.run(5).proven, Proven::Gains);
@@ -469,7 +492,7 @@ fn what_was_withdrawn_by_waiting_is_tried_again() {
 #[test]
 fn a_program_shorter_than_a_trial_has_no_claim() {
     let mut pair = Pair::new();
-    pair.percents = [90, 100];
+    pair.percents = vec![Some(90), Some(100)];
     let gain = pair.proof.gain();
     assert_eq!((gain.proven, gain.ratio), (Proven::Nothing, None));
     let behind = Reason::Behind { lag_ns: 20 * MS, from_ppm: 600_000, to_ppm: 1_000_000 };
