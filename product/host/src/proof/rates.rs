@@ -62,6 +62,8 @@ pub(super) struct Rates {
     window: Sums,
     /// Since the members were chosen.
     stretch: Sums,
+    /// How even the work of the members before was.
+    last_evenness: f64,
     /// Where each task was left.
     left: BTreeMap<TaskId, u32>,
     strays: u64,
@@ -172,9 +174,14 @@ impl Rates {
         self.progress.stage = Stage::Idle;
     }
 
-    /// The factor between the mean of the samples and the pace.
+    /// The factor between the mean of the samples and the pace: by the members before, until there is a
+    /// window of those that were chosen last.
     pub(super) fn evenness(&self) -> f64 {
-        if self.critical.is_some() { 1.0 } else { self.stretch.evenness() }
+        match self.critical {
+            Some(_) => 1.0,
+            None if self.stretch.elapsed_ns < WINDOW_NS => self.last_evenness,
+            None => self.stretch.evenness(),
+        }
     }
 
     fn measure(&mut self, now_ns: u64, snapshot: &Snapshot, wanted: Option<&Move>) {
@@ -265,6 +272,14 @@ impl Rates {
         self.members = active(snapshot).collect();
         self.members.sort_unstable();
         let is_critical = matches!(made.reason, Reason::Critical { .. });
+        if is_critical != self.critical.is_some() {
+            // Samples of two kinds do not belong together.
+            self.sequence = Sequence::default();
+            if self.progress.stage == Stage::Gains {
+                self.progress.begin(snapshot);
+            }
+        }
+        self.last_evenness = self.evenness();
         self.critical = is_critical.then_some((made.task, made.from));
         (self.window, self.stretch) = (Sums::default(), Sums::default());
         self.recent = Sequence::default();

@@ -285,6 +285,10 @@ struct Pair {
     places: [u32; 2],
     /// What each CPU gives, by its number; none: it is offline.
     percents: Vec<Option<u64>>,
+    /// Of the first task; the other one has the next number.
+    first_tid: u32,
+    /// The first task is critical, and moved for that.
+    is_critical: bool,
     /// Share of the time in which each task works; it spins for the rest.
     works: f64,
     /// The kernel puts the tasks back.
@@ -303,6 +307,8 @@ impl Pair {
             dice: Dice(9),
             places: [0, 1],
             percents: vec![Some(60), Some(100)],
+            first_tid: 0,
+            is_critical: false,
             works: 1.0,
             is_undone: false,
             is_seen: true,
@@ -312,42 +318,53 @@ impl Pair {
         }
     }
 
+    fn step(&mut self) -> Gain {
+        let online = (0..).zip(&self.percents);
+        let cpus = online
+            .filter_map(|(number, percent)| Some(cpu(number, (*percent)?, STEP_NS)))
+            .collect();
+        let tasks = [0, 1].map(|index| {
+            let place = self.places[index];
+            let percent = self.percents[place as usize].unwrap_or(0);
+            let sharing = self.places.iter().filter(|other| **other == place).count() as u64;
+            let run_ns = STEP_NS * percent / 100 / sharing;
+            let noise = 1.0 + 0.02 * self.dice.normal();
+            let work_ns = (run_ns as f64 * (self.works * noise).min(1.0)) as u64;
+            task(self.first_tid + index as u32, place, run_ns, work_ns)
+        });
+        let seen = Seen {
+            spinning: self.is_seen,
+            may_be_told: self.may_be_told && !self.is_seen,
+            redefined: std::mem::take(&mut self.is_redefined),
+            ..Seen::default()
+        };
+        let snapshot = Snapshot { interval_ns: STEP_NS, cpus, tasks: tasks.into(), seen };
+        let [one, other] = self.places;
+        let (from_ppm, to_ppm) = (600_000, 1_000_000);
+        let reason = if self.is_critical {
+            Reason::Critical { work_ppm: 1_000_000, from_ppm, to_ppm }
+        } else {
+            Reason::Behind { lag_ns: 20 * MS, from_ppm, to_ppm }
+        };
+        let [first, second] = [self.first_tid, self.first_tid + 1].map(id);
+        let mut moves = vec![
+            Move { task: first, from: one, to: other, reason: reason.clone() },
+            Move { task: second, from: other, to: one, reason },
+        ];
+        moves.retain(|made| made.from != made.to);
+        let mut plan = plan_of(moves, vec![]);
+        self.proof.judge(&snapshot, &mut plan);
+        assert_reasons_have_evidence(&plan);
+        self.moves += plan.moves.len() as u32;
+        if !plan.moves.is_empty() && !self.is_undone {
+            self.places = [other, one];
+        }
+        self.proof.gain()
+    }
+
     fn run(&mut self, seconds: u64) -> Gain {
         for _ in 0..seconds * 20 {
-            let online = (0..).zip(&self.percents);
-            let cpus = online
-                .filter_map(|(number, percent)| Some(cpu(number, (*percent)?, STEP_NS)))
-                .collect();
-            let tasks = [0, 1].map(|index| {
-                let place = self.places[index];
-                let percent = self.percents[place as usize].unwrap_or(0);
-                let sharing = self.places.iter().filter(|other| **other == place).count() as u64;
-                let run_ns = STEP_NS * percent / 100 / sharing;
-                let noise = 1.0 + 0.02 * self.dice.normal();
-                let work_ns = (run_ns as f64 * (self.works * noise).min(1.0)) as u64;
-                task(index as u32, place, run_ns, work_ns)
-            });
-            let seen = Seen {
-                spinning: self.is_seen,
-                may_be_told: self.may_be_told && !self.is_seen,
-                redefined: std::mem::take(&mut self.is_redefined),
-                ..Seen::default()
-            };
-            let snapshot = Snapshot { interval_ns: STEP_NS, cpus, tasks: tasks.into(), seen };
-            let [one, other] = self.places;
-            let reason = Reason::Behind { lag_ns: 20 * MS, from_ppm: 600_000, to_ppm: 1_000_000 };
-            let mut moves = vec![
-                Move { task: id(0), from: one, to: other, reason: reason.clone() },
-                Move { task: id(1), from: other, to: one, reason },
-            ];
-            moves.retain(|made| made.from != made.to);
-            let mut plan = plan_of(moves, vec![]);
-            self.proof.judge(&snapshot, &mut plan);
-            assert_reasons_have_evidence(&plan);
-            self.moves += plan.moves.len() as u32;
-            if !plan.moves.is_empty() && !self.is_undone {
-                self.places = [other, one];
-            }
+            self.step();
         }
         self.proof.gain()
     }
@@ -461,6 +478,26 @@ fn a_cpu_that_leaves_is_no_gain_and_a_cpu_that_joins_no_loss() {
         let gain = pair.run(1);
         assert_ne!(gain.proven, Proven::Withdrawn, "{gain:?}");
     }
+}
+
+#[test]
+fn a_gain_stays_as_it_was_when_a_thread_is_replaced() {
+    let mut pair = Pair::new();
+    assert_eq!(pair.run(3).proven, Proven::Gains);
+    pair.first_tid = 1;
+    for _ in 0..20 {
+        let gain = pair.step();
+        assert!((1.2..1.4).contains(&gain.ratio.unwrap()), "{gain:?}");
+    }
+}
+
+#[test]
+fn what_a_critical_task_gains_is_measured_for_itself() {
+    let mut pair = Pair::new();
+    assert_eq!(pair.run(3).proven, Proven::Gains);
+    pair.is_critical = true;
+    let gain = pair.step();
+    assert_eq!((gain.proven, gain.ratio, gain.windows), (Proven::Measuring, None, 0));
 }
 
 #[test]
