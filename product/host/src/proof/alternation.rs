@@ -48,6 +48,8 @@ pub(super) struct Alternation {
     pub(super) pace: Option<Pace>,
     /// The lever is in force.
     is_on: bool,
+    /// In the interval that runs, it is not wanted.
+    is_unwanted: bool,
     window: Window,
     /// The first window of a pair, and whether the lever was in force in it.
     first: Option<(bool, Window)>,
@@ -75,10 +77,12 @@ impl Alternation {
     /// Takes in the interval that ended, with the laps that ended in it, where these are counted.
     pub(super) fn add(&mut self, snapshot: &Snapshot, laps: Option<&Laps>) {
         self.window.add(snapshot, laps);
+        // Time in which it was not wanted is no cost of measuring it.
+        let was_unwanted = std::mem::take(&mut self.is_unwanted);
         if self.is_on {
             self.on_ns += snapshot.interval_ns;
             self.stretch_ns += snapshot.interval_ns;
-        } else if matches!(self.progress.stage, Stage::Trial | Stage::Gains) {
+        } else if !was_unwanted && matches!(self.progress.stage, Stage::Trial | Stage::Gains) {
             self.off_ns += snapshot.interval_ns;
         }
     }
@@ -92,6 +96,7 @@ impl Alternation {
 
     /// The lever is not wanted now.
     pub(super) fn rest(&mut self) {
+        self.is_unwanted = true;
         self.first = None;
         self.set_on(false);
         if self.window.elapsed_ns >= WINDOW_NS {

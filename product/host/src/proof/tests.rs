@@ -246,10 +246,13 @@ fn it_is_tried_again_when_the_asymmetry_changes_and_seldom_else() {
 #[test]
 fn a_split_that_the_plan_no_longer_wants_is_no_loss() {
     let mut crowd = Crowd::new(5, 1.3, 0.02);
-    assert_eq!(crowd.run(5).proven, Proven::Gains);
+    let gain = crowd.run(5);
+    assert_eq!(gain.proven, Proven::Gains);
     crowd.percents = [100, 100];
-    crowd.run(5);
+    let rested = crowd.run(5);
     assert!(!crowd.is_on);
+    // A window without the split may have been under way.
+    assert!(rested.off_pct < gain.off_pct + 3.0, "{rested:?} after {gain:?}");
     crowd.percents = [60, 100];
     crowd.step();
     assert!(crowd.is_on && crowd.proof.gain().proven == Proven::Gains);
