@@ -48,7 +48,8 @@ impl Approximate {
         for (cpu, mut now) in cpu_times(&stat) {
             let earlier = self.last.cpus.get(&cpu).copied();
             if let Some(earlier) = earlier {
-                let (run_ns, wait_ns) = observed_share(cpu, &programs, &self.last.programs);
+                let (run_ns, wait_ns) =
+                    observed_share(cpu, &programs, &self.last.programs, interval_ns);
                 let not_tasks_ns = taken(&now).saturating_sub(taken(&earlier));
                 let busy_ns = interval_ns.saturating_sub(not_tasks_ns);
                 let foreign_ns = busy_ns.saturating_sub(run_ns);
@@ -153,11 +154,13 @@ fn observed_share(
     cpu: u32,
     now: &BTreeMap<u32, ProgramReading>,
     then: &BTreeMap<u32, ProgramReading>,
+    interval_ns: u64,
 ) -> (u64, u64) {
     let tasks = now.iter().flat_map(|(program, now)| {
         let then = then.get(program);
         now.tasks.iter().map(move |(id, task)| {
-            (task, then.and_then(|then| then.tasks.get(id)).copied().unwrap_or_default())
+            let before = then.and_then(|then| then.tasks.get(id)).copied();
+            (task, before.unwrap_or_else(|| task.before(interval_ns)))
         })
     });
     tasks.filter(|(task, _)| task.cpu == cpu).fold((0, 0), |(run, wait), (task, before)| {
@@ -185,5 +188,15 @@ mod tests {
             [idle_ns, irq_ns, softirq_ns, steal_ns].map(ticks)
         };
         assert_eq!((of(0), of(2)), ([9, 6, 7, 8], [40, 60, 70, 80]));
+    }
+
+    #[test]
+    fn a_program_that_joins_late_does_not_bring_its_past_along() {
+        let task = TaskReading { cpu: 0, run_ns: 3_600_000, wait_ns: 7, ..Default::default() };
+        let tasks = [(TaskId { tid: 7, start: 1 }, task)].into();
+        let now: BTreeMap<u32, ProgramReading> =
+            [(1, ProgramReading { tasks, ..Default::default() })].into();
+        assert_eq!(observed_share(0, &now, &BTreeMap::new(), 1000), (1000, 7));
+        assert_eq!(observed_share(0, &now, &now, 1000), (0, 0));
     }
 }

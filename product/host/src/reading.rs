@@ -131,6 +131,18 @@ impl TaskReading {
         }
     }
 
+    /// The counters of a new task at the beginning of an interval of this length. /proc counts from the
+    /// start of a task, and not from when its program joined.
+    pub(crate) fn before(&self, interval_ns: u64) -> Self {
+        Self {
+            run_ns: self.run_ns.saturating_sub(interval_ns),
+            stolen_ns: self.stolen_ns.saturating_sub(interval_ns),
+            received_ns: self.received_ns.saturating_sub(interval_ns),
+            wait_ns: self.wait_ns.saturating_sub(interval_ns),
+            ..Self::default()
+        }
+    }
+
     /// Time on a CPU, all included.
     fn on_cpu_ns(&self) -> u64 {
         self.run_ns + self.stolen_ns
@@ -174,17 +186,19 @@ impl ProgramReading {
         }
     }
 
-    /// Its tasks, each with its counters at `earlier`: zero for a new task.
+    /// Its tasks, each with its counters at `earlier`, which was so long ago. A new task has counters
+    /// from zero, and did no more than fits into that time.
     fn tasks_since<'r>(
         &'r self,
         earlier: &'r Self,
+        interval_ns: u64,
     ) -> impl Iterator<Item = (TaskId, &'r TaskReading, TaskReading)> {
         // Both are in the order of ids: one walk along both instead of a search for each.
         let mut before = earlier.tasks.iter().peekable();
         self.tasks.iter().map(move |(id, now)| {
             while before.next_if(|(other, _)| *other < id).is_some() {}
             let then = before.next_if(|(other, _)| *other == id).map(|(_, then)| *then);
-            (*id, now, then.unwrap_or_default())
+            (*id, now, then.unwrap_or_else(|| now.before(interval_ns)))
         })
     }
 }
@@ -226,13 +240,14 @@ impl Reading {
         let Some(watched) = &now.watched else { return Waits::default() };
         let nothing = ProgramReading::default();
         let then = earlier.programs.get(&program).unwrap_or(&nothing);
-        let seen = now.seen_since(then, self.at_ns.saturating_sub(earlier.at_ns));
+        let interval_ns = self.at_ns.saturating_sub(earlier.at_ns);
+        let seen = now.seen_since(then, interval_ns);
         let spinning = match &watched.unverified {
             Some(why) => Spinning::Unverified(why.to_string()),
             None if !seen.spinning => Spinning::NotLookedFor,
             None => {
                 let (mut samples, mut spun) = (0, 0);
-                for (_, now, then) in now.tasks_since(then) {
+                for (_, now, then) in now.tasks_since(then, interval_ns) {
                     samples += now.samples.saturating_sub(then.samples);
                     spun += now.spun.saturating_sub(then.spun);
                 }
@@ -248,7 +263,7 @@ impl Reading {
         let both = self.programs.get(&program).zip(earlier.programs.get(&program));
         let Some((now, then)) = both else { return Vec::new() };
         let is_seen = now.seen_since(then, interval_ns).spinning;
-        now.tasks_since(then)
+        now.tasks_since(then, interval_ns)
             .filter(|(id, _, _)| then.tasks.contains_key(id))
             .map(|(id, now, then)| {
                 let since =
@@ -272,7 +287,8 @@ impl Reading {
         let nothing = ProgramReading::default();
         let then = earlier.programs.get(&program).unwrap_or(&nothing);
         let now = self.programs.get(&program).unwrap_or(&nothing);
-        now.tasks_since(then).all(|(_, now, then)| now.has_slept_since(&then))
+        let interval_ns = self.at_ns.saturating_sub(earlier.at_ns);
+        now.tasks_since(then, interval_ns).all(|(_, now, then)| now.has_slept_since(&then))
     }
 
     /// The same as counters that go on from those of another source: `last` is its last reading, and
@@ -299,13 +315,14 @@ impl Reading {
     /// Adds the time of each program on each CPU to the sums of the reading before.
     pub(crate) fn go_on_from(&mut self, earlier: &Self) {
         let nothing = ProgramReading::default();
+        let interval_ns = self.at_ns.saturating_sub(earlier.at_ns);
         for (cpu, now) in &mut self.cpus {
             now.observed_ns = earlier.cpus.get(cpu).map_or(0, |then| then.observed_ns);
         }
         for (program, now) in &mut self.programs {
             let then = earlier.programs.get(program).unwrap_or(&nothing);
             let mut used_ns = then.used_ns.clone();
-            for (_, task, before) in now.tasks_since(then) {
+            for (_, task, before) in now.tasks_since(then, interval_ns) {
                 let more_ns = task.on_cpu_ns().saturating_sub(before.on_cpu_ns());
                 if more_ns == 0 {
                     continue;
@@ -321,9 +338,9 @@ impl Reading {
 
     /// The snapshot of `programs`, usually one, for the interval from `earlier` to `self` on the CPUs in
     /// `usable`; `None` when no time has passed. Tasks that are new since `earlier` are counted from
-    /// zero. `freedom` is asked where a task may go, but not for a task that slept: no policy moves it.
-    /// All other programs, observed or not, are foreign. A snapshot of several programs tells nothing of
-    /// their waiting.
+    /// zero, but for no longer than the interval. `freedom` is asked where a task may go, but not for a
+    /// task that slept: no policy moves it. All other programs, observed or not, are foreign. A snapshot
+    /// of several programs tells nothing of their waiting.
     pub fn since(
         &self,
         earlier: &Self,
@@ -348,7 +365,7 @@ impl Reading {
         let mut own: BTreeMap<u32, Own> = BTreeMap::new();
         let tasks: Vec<TaskView> = ours
             .iter()
-            .flat_map(|(now, then)| now.tasks_since(then))
+            .flat_map(|(now, then)| now.tasks_since(then, interval_ns))
             .map(|(id, now, then)| {
                 let Freedom { allowed, fixed } =
                     if now.has_slept_since(&then) { Freedom::default() } else { freedom(id, now) };
@@ -386,7 +403,9 @@ impl Reading {
             .filter(|(cpu, _)| usable.contains(**cpu))
             .map(|(cpu, now)| {
                 let then = earlier.cpus.get(cpu).copied().unwrap_or_default();
-                let milli = |task_ns: u64| (task_ns.saturating_mul(1000) / interval_ns) as u32;
+                let milli = |task_ns: u64| {
+                    u32::try_from(task_ns.saturating_mul(1000) / interval_ns).unwrap_or(u32::MAX)
+                };
                 let runnable_ns = now.fair_runnable_ns.saturating_sub(then.fair_runnable_ns);
                 let used_by = |reading: &ProgramReading| *reading.used_ns.get(cpu).unwrap_or(&0);
                 let used =

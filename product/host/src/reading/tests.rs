@@ -172,6 +172,28 @@ fn another_observed_program_is_foreign() {
 }
 
 #[test]
+fn a_program_that_joins_late_is_no_crowd() {
+    const S: u64 = 1_000_000_000;
+    let task = |run_ns, wait_ns| TaskReading { run_ns, wait_ns, ..Default::default() };
+    let id = |tid| TaskId { tid, start: 1 };
+    let reading = |at_ns, tasks| Reading {
+        at_ns,
+        cpus: [(0, CpuReading::default())].into(),
+        programs: [(1, of_program([(id(7), tasks)]))].into(),
+    };
+    let start = reading(S, task(0, 0));
+    let mut end = reading(2 * S, task(S / 2, S / 2));
+    end.programs.insert(2, of_program([(id(8), task(3600 * S, 0))]));
+    end.go_on_from(&start);
+    // A figure that makes no sense does not look like a small one.
+    end.cpus.get_mut(&0).unwrap().rt_runnable_ns = u64::MAX;
+    let of = |program| end.since(&start, &[program], &CpuSet::first(1), facts, free).unwrap();
+    // It can have had the whole CPU, twice what the first program got.
+    assert_eq!((of(1).cpus[0].foreign_milli, of(1).cpus[0].rt_milli), (2000, u32::MAX));
+    assert_eq!(of(2).tasks[0].run_ns, S);
+}
+
+#[test]
 fn unusable_cpus_and_empty_intervals_are_left_out() {
     let (earlier, later) = (reading(1000, 0, 0, 0), reading(2000, 0, 0, 0));
     let one: CpuSet = [1].into_iter().collect();
