@@ -1,7 +1,7 @@
 //! How a run went: totals that are counted while it runs, and the summary at its end, which is
 //! printed as one line or as JSON.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
 
@@ -40,6 +40,8 @@ pub struct Totals {
     pub rested_ns: u64,
     rested_to_end_ns: u64,
     speeds: BTreeMap<u32, u32>,
+    /// The CPUs that the program could use in some interval.
+    usable: BTreeSet<u32>,
     first: CpuFigures,
     last: Rc<Reading>,
     /// Sums over the intervals in which at least two tasks were runnable: the time, the capability of
@@ -81,6 +83,7 @@ impl Totals {
     pub(crate) fn add(&mut self, snapshot: &Snapshot, reading: &Rc<Reading>) {
         self.intervals += 1;
         self.last = Rc::clone(reading);
+        self.usable.extend(snapshot.cpus.iter().map(|cpu| cpu.cpu));
         let wanting = snapshot.tasks.iter().filter(|task| task.runnable).count();
         let given = || snapshot.cpus.iter().map(|cpu| cpu.effective_ns(snapshot.interval_ns));
         if let (2.., Some(worst)) = (wanting, given().min()) {
@@ -259,7 +262,7 @@ pub struct Summary {
     #[serde(serialize_with = "in_words", skip_deserializing)]
     #[schemars(with = "Option<String>")]
     pub reason: Option<Reason>,
-    /// The CPUs.
+    /// The CPUs that the command could use.
     pub cpus: Vec<CpuSummary>,
 }
 
@@ -331,7 +334,12 @@ impl Summary {
             threads: totals.threads.clone(),
             job: None,
             reason: totals.last_reason.clone(),
-            cpus: totals.cpus(),
+            // What another CPU loses is no loss to the program.
+            cpus: totals
+                .cpus()
+                .into_iter()
+                .filter(|cpu| totals.usable.contains(&cpu.cpu))
+                .collect(),
         }
     }
 }
@@ -479,4 +487,69 @@ fn in_words<S: Serializer>(reason: &Option<Reason>, serializer: S) -> Result<S::
 
 fn times(count: u64) -> String {
     if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_capability::{CpuView, Seen};
+
+    const S: u64 = 1_000_000_000;
+
+    /// A reading in which softirqs have taken so much of each CPU, in seconds.
+    fn reading(at_ns: u64, taken: &[f64]) -> Rc<Reading> {
+        let cpu = |taken: &f64| CpuReading {
+            softirq_ns: (taken * S as f64) as u64,
+            ..CpuReading::default()
+        };
+        let cpus = (0..).zip(taken.iter().map(cpu)).collect();
+        Rc::new(Reading { at_ns, cpus, ..Reading::default() })
+    }
+
+    fn snapshot(usable: &[u32]) -> Snapshot {
+        let cpu = |cpu: &u32| CpuView {
+            cpu: *cpu,
+            core: *cpu,
+            node: 0,
+            speed: 1024,
+            energy_rank: None,
+            noise_ns: 0,
+            rt_ns: 0,
+            idle_ns: 0,
+            foreign_milli: 0,
+            rt_milli: 0,
+        };
+        let cpus = usable.iter().map(cpu).collect();
+        Snapshot { interval_ns: S, cpus, tasks: vec![], seen: Seen::default() }
+    }
+
+    fn totals(first: &Reading) -> Totals {
+        let first = CpuFigures { at_ns: first.at_ns, cpus: first.cpus.clone() };
+        Totals { moves: 1, first, ..Totals::default() }
+    }
+
+    fn run() -> Run {
+        Run {
+            command: vec![],
+            exit_code: 0,
+            elapsed_ns: S,
+            accounting: Accounting::Cbinfo,
+            why_not_exact: None,
+            alike: Alike::default(),
+            placement: Placement::Soft,
+            dry_run: false,
+            threads_per_cpu: None,
+            own_cpu_ns: 0,
+            startup_cpu_ns: 0,
+        }
+    }
+
+    #[test]
+    fn only_cpus_that_the_program_could_use_are_blamed() {
+        let (first, last) = (reading(S, &[0.0; 3]), reading(2 * S, &[0.0, 0.4, 0.9]));
+        let mut totals = totals(&first);
+        totals.add(&snapshot(&[0, 1]), &last);
+        let said = Summary::new(run(), &totals).to_string();
+        assert!(said.contains("(softirq on CPU 1)"), "{said}");
+    }
 }
