@@ -402,7 +402,8 @@ impl Reading {
             .iter()
             .filter(|(cpu, _)| usable.contains(**cpu))
             .map(|(cpu, now)| {
-                let then = earlier.cpus.get(cpu).copied().unwrap_or_default();
+                // The counters of a CPU that has come online may go back to boot.
+                let then = earlier.cpus.get(cpu).unwrap_or(now);
                 let milli = |task_ns: u64| {
                     u32::try_from(task_ns.saturating_mul(1000) / interval_ns).unwrap_or(u32::MAX)
                 };
@@ -424,7 +425,7 @@ impl Reading {
                     node,
                     speed,
                     energy_rank,
-                    noise_ns: noise(now).saturating_sub(noise(&then)),
+                    noise_ns: noise(now).saturating_sub(noise(then)),
                     rt_ns: now.rt_ns.saturating_sub(then.rt_ns),
                     idle_ns: now.idle_ns.saturating_sub(then.idle_ns),
                     foreign_milli: milli(own.competitors(interval_ns, foreign_ns, runnable_ns)),

@@ -84,6 +84,10 @@ impl Totals {
         self.intervals += 1;
         self.last = Rc::clone(reading);
         self.usable.extend(snapshot.cpus.iter().map(|cpu| cpu.cpu));
+        for (cpu, now) in &reading.cpus {
+            // A CPU that has come online counts from now on, and not from boot.
+            self.first.cpus.entry(*cpu).or_insert(*now);
+        }
         let wanting = snapshot.tasks.iter().filter(|task| task.runnable).count();
         let given = || snapshot.cpus.iter().map(|cpu| cpu.effective_ns(snapshot.interval_ns));
         if let (2.., Some(worst)) = (wanting, given().min()) {
@@ -121,12 +125,11 @@ impl Totals {
     pub fn cpus(&self) -> Vec<CpuSummary> {
         let elapsed_ns =
             self.last.at_ns.saturating_sub(self.first.at_ns).saturating_sub(self.rested_ns);
-        let none = CpuReading::default();
         self.last
             .cpus
             .iter()
             .map(|(cpu, now)| {
-                let then = self.first.cpus.get(cpu).unwrap_or(&none);
+                let then = self.first.cpus.get(cpu).unwrap_or(now);
                 CpuSummary {
                     cpu: *cpu,
                     speed: self.speeds.get(cpu).copied().unwrap_or(1024),
@@ -551,5 +554,15 @@ mod tests {
         totals.add(&snapshot(&[0, 1]), &last);
         let said = Summary::new(run(), &totals).to_string();
         assert!(said.contains("(softirq on CPU 1)"), "{said}");
+    }
+
+    #[test]
+    fn a_cpu_that_comes_online_has_lost_nothing_before() {
+        let first = reading(S, &[0.0]);
+        let mut totals = totals(&first);
+        totals.add(&snapshot(&[0, 1]), &reading(2 * S, &[0.0, 0.9]));
+        totals.add(&snapshot(&[0, 1]), &reading(3 * S, &[0.0, 1.0]));
+        let lost: Vec<u64> = totals.cpus().iter().map(|cpu| cpu.softirq_ns).collect();
+        assert_eq!(lost, [0, S / 10]);
     }
 }

@@ -194,6 +194,15 @@ fn a_program_that_joins_late_is_no_crowd() {
 }
 
 #[test]
+fn a_cpu_that_comes_online_has_lost_nothing_before() {
+    let (mut earlier, later) = (reading(1000, 0, 0, 0), reading(2000, 900, 5000, 0));
+    earlier.cpus.remove(&0);
+    let snapshot = later.since(&earlier, &[PROGRAM], &CpuSet::first(2), facts, free).unwrap();
+    assert_eq!((snapshot.cpus[0].cpu, snapshot.cpus[0].noise_ns), (0, 0));
+    assert_eq!(snapshot.cpus[0].foreign_milli, 0);
+}
+
+#[test]
 fn unusable_cpus_and_empty_intervals_are_left_out() {
     let (earlier, later) = (reading(1000, 0, 0, 0), reading(2000, 0, 0, 0));
     let one: CpuSet = [1].into_iter().collect();
