@@ -21,6 +21,9 @@ impl Programs {
         let program = match self.job_of(&how, |of| of == uid) {
             None => self.admit(candidate, how, false)?,
             Some(program) => {
+                if let Some(ranks) = self.ranks.get(&program) {
+                    ranks.check_room(&rank, job)?;
+                }
                 self.end_observation_of(&rank);
                 if let Err(why) = self.balancer.join(program, &rank) {
                     return refuse(Errno::EIO, why.to_string());

@@ -4,16 +4,21 @@ use std::collections::BTreeMap;
 
 use evenkeel_journal::TaskRef;
 use evenkeel_machine::CpuSet;
+use nix::errno::Errno;
 
+use super::admission::{Refusal, refuse};
 use crate::clock::{monotonic_ns, own_cpu_ns};
+
+/// Most ranks that one job may have had: a bound for processes that join in a loop.
+const MAX_RANKS: usize = 4096;
 
 /// The ranks of one job.
 #[derive(Debug)]
 pub(crate) struct Ranks {
     /// Those that have not left, by process number.
     present: BTreeMap<i32, TaskRef>,
-    /// All that have joined, with the CPUs that each could use then.
-    masks: Vec<CpuSet>,
+    /// All that have joined, with the CPUs that each could use when it first did.
+    masks: BTreeMap<TaskRef, CpuSet>,
     pub(super) since_ns: u64,
     pub(super) startup_cpu_ns: u64,
 }
@@ -22,14 +27,28 @@ impl Ranks {
     pub(super) fn new() -> Self {
         Self {
             present: BTreeMap::new(),
-            masks: Vec::new(),
+            masks: BTreeMap::new(),
             since_ns: monotonic_ns(),
             startup_cpu_ns: own_cpu_ns(),
         }
     }
 
+    /// Whether this rank may join the job of this name.
+    pub(super) fn check_room(&self, rank: &TaskRef, job: &str) -> Result<(), Refusal> {
+        if self.masks.len() < MAX_RANKS || self.masks.contains_key(rank) {
+            return Ok(());
+        }
+        let why = format!(
+            "job {job} has had {MAX_RANKS} ranks here, and no job may have more: let {rank} join by \
+             itself (evenkeel join {})",
+            rank.tgid
+        );
+        refuse(Errno::EAGAIN, why)
+    }
+
     pub(super) fn join(&mut self, rank: TaskRef, mask: CpuSet) {
-        self.masks.push(mask);
+        // A rank that joins again may be pinned by now.
+        self.masks.entry(rank).or_insert(mask);
         self.present.insert(rank.tgid, rank);
     }
 
@@ -47,8 +66,8 @@ impl Ranks {
 
     /// Whether the launcher gave each rank a part of the CPUs that they have together.
     pub(super) fn are_bound(&self) -> bool {
-        let all = self.masks.iter().fold(CpuSet::new(), |all, mask| all.union(mask));
-        self.masks.iter().any(|mask| !mask.is_empty() && *mask != all)
+        let all = self.masks.values().fold(CpuSet::new(), |all, mask| all.union(mask));
+        self.masks.values().any(|mask| !mask.is_empty() && *mask != all)
     }
 }
 
@@ -71,9 +90,34 @@ mod tests {
             (vec!["0-3", "0-3", "0-1"], true),
         ] {
             let mut ranks = Ranks::new();
-            masks.iter().for_each(|mask| ranks.join(own, cpus(mask)));
+            for (tid, mask) in (1..).zip(&masks) {
+                ranks.join(TaskRef { tid, ..own }, cpus(mask));
+            }
             assert_eq!(ranks.are_bound(), are_bound, "{masks:?}");
         }
+    }
+
+    #[test]
+    fn a_rank_that_joins_again_is_no_other_rank() {
+        let own = TaskRef::own_process().unwrap();
+        let mut ranks = Ranks::new();
+        // Meanwhile it was pinned.
+        ["0-1", "0", "1"].iter().for_each(|mask| ranks.join(own, cpus(mask)));
+        assert_eq!((ranks.count(), ranks.are_bound()), (1, false));
+    }
+
+    #[test]
+    fn a_job_that_has_had_too_many_ranks_takes_no_other() {
+        let own = TaskRef::own_process().unwrap();
+        let rank = |tid| TaskRef { tid, ..own };
+        let mut ranks = Ranks::new();
+        for tid in (1..).take(MAX_RANKS) {
+            ranks.check_room(&rank(tid), "a").unwrap();
+            ranks.join(rank(tid), cpus("0"));
+        }
+        let refusal = ranks.check_room(&rank(i32::MAX), "a").unwrap_err();
+        assert!(refusal.why.starts_with("job a has had 4096 ranks here"), "{refusal}");
+        ranks.check_room(&rank(1), "a").unwrap();
     }
 
     #[test]
