@@ -8,7 +8,7 @@ use std::rc::Rc;
 use evenkeel_capability::{Snapshot, TaskId};
 use evenkeel_cbinfo::{Cbinfo, TaskEvent, Unsupported};
 use evenkeel_control::Peer;
-use evenkeel_journal::effective_cpuset;
+use evenkeel_journal::{TaskRef, effective_cpuset};
 use evenkeel_machine::{Cpu, CpuSet, Machine};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -276,8 +276,12 @@ impl Observer {
 
     /// CPUs that the program's cpuset allows now; `None` if it has no process.
     pub fn usable(&self, program: u32) -> Option<CpuSet> {
-        let first = self.last.programs.get(&program)?.tasks.values().next()?;
-        Some(effective_cpuset(first.process as i32))
+        let tasks = &self.last.programs.get(&program)?.tasks;
+        tasks.iter().find_map(|(id, task)| {
+            let cpus = effective_cpuset(task.process as i32);
+            // A task that has ended has no cpuset: all online CPUs would seem to be allowed.
+            is_alive(*id, task).then_some(cpus)
+        })
     }
 
     /// The snapshot of `program` from `earlier` to the latest reading; `None` when no time has passed.
@@ -440,6 +444,13 @@ fn find_source(
     Ok((Source::Approximate(Approximate::new(speeds)), Some(whys)))
 }
 
+/// Whether a task of a reading still exists.
+fn is_alive(id: TaskId, task: &TaskReading) -> bool {
+    let TaskId { tid, start } = id;
+    let (tid, tgid) = (tid as i32, task.process as i32);
+    TaskRef { tid, tgid, start_time_ticks: start }.is_alive()
+}
+
 /// By CPU number, without gaps.
 fn speeds_of(machine: &Machine) -> Vec<u32> {
     without_gaps(&machine.cpus.iter().map(|cpu| (cpu.id, cpu.capability)).collect())
@@ -458,4 +469,41 @@ fn facts_of(machine: &Machine) -> BTreeMap<u32, CpuFacts> {
         (*id, CpuFacts { speed: *capability, core: *core, node: *node, energy_rank })
     };
     machine.cpus.iter().map(facts).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::ProgramReading;
+
+    const PROGRAM: u32 = 1;
+
+    fn observer(tasks: &[TaskRef]) -> Observer {
+        let reading = |task: &TaskRef| {
+            let id = TaskId { tid: task.tid as u32, start: task.start_time_ticks };
+            (id, TaskReading { process: task.tgid as u32, ..TaskReading::default() })
+        };
+        let tasks = tasks.iter().map(reading).collect();
+        let program = ProgramReading { tasks, ..ProgramReading::default() };
+        let programs = [(PROGRAM, program)].into();
+        Observer {
+            source: Source::Approximate(Approximate::new(vec![1024])),
+            choice: AccountingChoice::Procfs,
+            why_not_exact: None,
+            change: None,
+            facts: BTreeMap::new(),
+            last: Rc::new(Reading { programs, ..Reading::default() }),
+            has_warned: false,
+        }
+    }
+
+    #[test]
+    fn the_cpuset_of_a_program_is_that_of_a_task_that_lives() {
+        let own = TaskRef::own_process().unwrap();
+        // Another process had the number before.
+        let ended = TaskRef { start_time_ticks: own.start_time_ticks - 1, ..own };
+        assert_eq!(observer(&[ended]).usable(PROGRAM), None);
+        assert_eq!(observer(&[ended, own]).usable(PROGRAM), Some(effective_cpuset(own.tid)));
+        assert_eq!(observer(&[]).usable(PROGRAM), None);
+    }
 }
