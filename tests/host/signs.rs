@@ -224,6 +224,13 @@ fn nothing_stays_loaded_where_there_is_nothing_to_balance() {
 
 /// A worker under a run that rests, since it has one CPU; the files that wake it; and another CPU.
 fn resting(test: &str, host: &Host) -> Option<(Worker, Files, u32)> {
+    let accounted = soon_resting(test, host)?;
+    wait_for("a rest", || host.status().first().is_some_and(|run| run["resting"] == true));
+    Some(accounted)
+}
+
+/// The same before the rest.
+fn soon_resting(test: &str, host: &Host) -> Option<(Worker, Files, u32)> {
     let (x, y) = two_cpus(test).filter(|_| needs_root(test))?;
     if let Err(why) = evenkeel_cbinfo::support() {
         evenkeel_skip::skip(test, why);
@@ -235,7 +242,6 @@ fn resting(test: &str, host: &Host) -> Option<(Worker, Files, u32)> {
     assert_eq!(status(host)["accounting"], "none");
     files.set_pressure(100_000_000);
     wait_accounted(host, &worker);
-    wait_for("a rest", || host.status().first().is_some_and(|run| run["resting"] == true));
     Some((worker, files, y))
 }
 
@@ -276,6 +282,31 @@ fn a_mask_that_is_set_during_a_rest_stays() {
     });
     assert_eq!(mask(first), CpuSet::from_iter([y]));
     end(&host, worker);
+}
+
+/// It is no descendant of the program's first process any more.
+#[test]
+fn a_process_that_lost_its_parent_is_followed_after_a_rest() {
+    let host = Host::new();
+    let test = "a_process_that_lost_its_parent_is_followed_after_a_rest";
+    let Some((mut worker, files, _)) = soon_resting(test, &host) else { return };
+    let fork_twice = "spawn sleep 600 >/dev/null 2>&1 & echo $!";
+    let orphan: i32 = worker.ask(fork_twice, "printed").parse().unwrap();
+    let is_followed = |run: &Value| {
+        let threads = run["threads"].as_array().cloned().unwrap_or_default();
+        threads.iter().any(|thread| thread["tid"] == orphan)
+    };
+    wait_for("the orphan among the threads", || is_followed(&status(&host)));
+    wait_for("a rest", || status(&host)["resting"] == true);
+    let intervals = status(&host)["intervals"].as_u64();
+    files.set_pressure(200_000_000);
+    wait_for("looks after the rest", || {
+        status(&host)["intervals"].as_u64() > intervals.map(|n| n + 3)
+    });
+    let run = status(&host);
+    kill(orphan, libc::SIGKILL);
+    end(&host, worker);
+    assert!(is_followed(&run), "{run}");
 }
 
 #[test]

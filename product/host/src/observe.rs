@@ -337,7 +337,8 @@ impl Observer {
     }
 
     /// Loads the exact accounting again after a rest, and follows `process` and its descendants for
-    /// `program`. The counters stand where the last reading left them: the rest counts for nothing.
+    /// `program`, and all else that belonged to it before the rest. The counters stand where the last
+    /// reading left them: the rest counts for nothing.
     ///
     /// # Errors
     /// It cannot be loaded any more, or cannot be read. The rest goes on.
@@ -351,6 +352,16 @@ impl Observer {
         let mut exact = Exact::open(&without_gaps(&speeds))?;
         exact.watch().set_runtimes(runtimes);
         exact.cbinfo().follow(process, program)?;
+        // Children that have lost their parent are found by the last reading alone.
+        let found: BTreeSet<u32> = exact.cbinfo().tasks()?.iter().map(|task| task.tgid).collect();
+        let before = self.last.programs.get(&program).into_iter().flat_map(|before| &before.tasks);
+        let is_lost = |(id, task): &(&TaskId, &TaskReading)| {
+            !found.contains(&task.process) && is_alive(**id, task)
+        };
+        let lost: BTreeSet<u32> = before.filter(is_lost).map(|(_, task)| task.process).collect();
+        for process in lost {
+            exact.cbinfo().follow(process, program)?;
+        }
         let first = exact.read(monotonic_ns())?;
         let mut now = first.clone().continued(&self.last, &first);
         now.go_on_from(&self.last);
