@@ -423,6 +423,27 @@ fn a_stopped_daemon_goes_on_and_reads_its_configuration_again() {
 }
 
 #[test]
+fn a_reload_takes_back_what_the_old_options_pinned() {
+    let test = "a_reload_takes_back_what_the_old_options_pinned";
+    let Some((x, _)) = two_cpus(test) else { return };
+    let host = Host::new();
+    let config = host.path("config.toml");
+    std::fs::write(&config, "[run]\nplacement = \"hard\"\n").unwrap();
+    let file = ["--config", config.to_str().unwrap()];
+    let daemon = Daemon::start(&host, &[&file[..], &EAGER].concat());
+    let worker = lone_worker(&host);
+    assert!(output(&mut host.evenkeel(["join", &worker.pid.to_string()])).status.success());
+    worker.wait_moved(&host, 2);
+    assert!(worker.threads.iter().any(|tid| mask(*tid) != all()));
+    // On one CPU nothing is moved: no move gives the masks back.
+    std::fs::write(&config, format!("[run]\nplacement = \"soft\"\ncpus = \"{x}\"\n")).unwrap();
+    kill(daemon.pid(), libc::SIGHUP);
+    wait_for("the masks as they were", || worker.is_as(&all()));
+    assert!(worker.end().success());
+    daemon.end();
+}
+
+#[test]
 fn malformed_requests_and_floods_do_not_stop_the_balancing() {
     if two_cpus("malformed_requests_and_floods_do_not_stop_the_balancing").is_none() {
         return;

@@ -171,7 +171,10 @@ impl Balancer {
     /// Takes other options from now on. The policies start anew; the source of the figures stays.
     pub fn set_options(&mut self, options: Options) {
         self.observer.set_runtimes(&options.runtimes);
-        self.options = options;
+        let before = std::mem::replace(&mut self.options, options);
+        if (before.placement, &before.cpus) != (self.options.placement, &self.options.cpus) {
+            self.release_all();
+        }
         self.follow_accounting();
     }
 

@@ -21,18 +21,28 @@ impl Balancer {
                 tracing::debug!("tasks that started since the last reading are not known: {why}");
             }
         }
-        let tasks = self.observer.last().tasks_of(program);
-        if let Some(session) = self.session.as_mut().map(SupervisedSession::session) {
-            for (id, task) in tasks.into_iter().flatten() {
-                if let Err(why) = session.release(&task_ref(*id, task.process)) {
-                    tracing::warn!("{why}");
-                }
-            }
-        }
+        self.release(program);
         if let Err(why) = self.observer.forget(program) {
             tracing::warn!("{why}");
         }
         Some(left.into_results())
+    }
+
+    /// Gives the tasks of all programs their masks back: pins by other options would stay.
+    pub(super) fn release_all(&mut self) {
+        let programs: Vec<u32> = self.programs.keys().copied().collect();
+        programs.into_iter().for_each(|program| self.release(program));
+        self.programs.values_mut().for_each(|program| program.held.clear());
+    }
+
+    /// Gives the tasks of a program their masks back.
+    fn release(&mut self, program: u32) {
+        let Some(session) = self.session.as_mut().map(SupervisedSession::session) else { return };
+        for (id, task) in self.observer.last().tasks_of(program).into_iter().flatten() {
+            if let Err(why) = session.release(&task_ref(*id, task.process)) {
+                tracing::warn!("{why}");
+            }
+        }
     }
 
     /// Gives back every mask. Returns the totals and decisions of each program.
