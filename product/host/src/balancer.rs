@@ -388,6 +388,7 @@ impl Balancer {
         if !program.update_cpus(number, &now, || observer.usable(number)) {
             return;
         }
+        self.observer.restart_watch();
         if program.cpus().iter().any(|cpu| !self.machine.cpu(cpu).is_some_and(|cpu| cpu.online)) {
             self.read_machine_again();
             program.totals.set_machine(&self.machine);

@@ -140,13 +140,17 @@ impl Observer {
         self.facts = facts_of(machine);
         let speeds = speeds_of(machine);
         match &mut self.source {
-            Source::Exact(exact) => {
-                exact.cbinfo().set_speeds(&speeds);
-                exact.watch().restart();
-            }
+            Source::Exact(exact) => exact.cbinfo().set_speeds(&speeds),
             Source::Served(served) => served.set_speeds(&self.facts),
             Source::Approximate(approximate) => approximate.set_speeds(speeds),
             Source::Resting => {}
+        }
+    }
+
+    /// CPUs have come or gone. What was attached to a CPU that went is dead, also once the CPU is back.
+    pub(crate) fn restart_watch(&mut self) {
+        if let Source::Exact(exact) = &mut self.source {
+            exact.watch().restart();
         }
     }
 
