@@ -13,6 +13,16 @@ use crate::support::*;
 /// The hook's configuration, as it is installed.
 const HOOK: &str = include_str!("../../packaging/oci/evenkeel-hook.json");
 
+/// The hook's configuration, with another executable than the one that is installed.
+fn hook_of(executable: &str) -> Value {
+    let mut hook: Value = serde_json::from_str(HOOK).unwrap();
+    let script = hook["hook"]["args"][2].as_str().unwrap();
+    let rest = script.strip_prefix("/usr/local/bin/evenkeel ").expect("where make install puts it");
+    let script = format!("{executable} {rest}");
+    hook["hook"]["args"][2] = json!(script);
+    hook
+}
+
 /// The state that a runtime gives a hook.
 fn state(pid: impl Into<Value>, mode: &str) -> String {
     let annotations = json!({"evenkeel.io/mode": mode, "io.container.manager": "libpod"});
@@ -139,6 +149,22 @@ fn whatever_a_hook_is_given_it_fails_no_container() {
     daemon.end();
 }
 
+/// A runtime ends a container if it cannot start the hook, and an upgrade may take the executable away.
+#[test]
+fn a_hook_without_its_executable_fails_no_container() {
+    let host = Host::new();
+    let broken = host.path("evenkeel");
+    std::fs::write(&broken, "this cannot be executed").unwrap();
+    for executable in ["/no/such/evenkeel", broken.to_str().unwrap()] {
+        let installed = hook_of(executable);
+        let words = installed["hook"]["args"].as_array().unwrap();
+        let mut command = host.command(installed["hook"]["path"].as_str().unwrap());
+        command.args(words.iter().skip(1).map(|word| word.as_str().unwrap()));
+        let said = hook(&mut command, &state(1, "run"));
+        assert!(said.contains(executable), "{said}");
+    }
+}
+
 /// podman with runc, a store of its own, and a container made of a program of this machine.
 struct Podman<'a> {
     host: &'a Host,
@@ -154,13 +180,16 @@ impl<'a> Podman<'a> {
                 return None;
             }
         }
-        let hooks = host.path("hooks");
-        std::fs::create_dir(&hooks).unwrap();
-        let mut hook: Value = serde_json::from_str(HOOK).unwrap();
-        assert_eq!(hook["hook"]["path"], "/usr/local/bin/evenkeel", "where make install puts it");
-        hook["hook"]["path"] = json!(EVENKEEL);
-        std::fs::write(hooks.join("evenkeel-hook.json"), hook.to_string()).unwrap();
-        Some(Self { host })
+        std::fs::create_dir(host.path("hooks")).unwrap();
+        let podman = Self { host };
+        podman.install_hook(EVENKEEL);
+        Some(podman)
+    }
+
+    /// Installs the hook of this executable, in place of an earlier one.
+    fn install_hook(&self, executable: &str) {
+        let file = self.host.path("hooks").join("evenkeel-hook.json");
+        std::fs::write(file, hook_of(executable).to_string()).unwrap();
     }
 
     /// The folder of a container's files, with one program and the libraries that it needs.
@@ -268,4 +297,6 @@ fn a_container_starts_whatever_becomes_of_its_hook() {
     kill(daemon.pid(), libc::SIGCONT);
     wait_for("no program", || host.status().is_empty());
     daemon.end();
+    podman.install_hook("/no/such/evenkeel");
+    runs(Some("run"));
 }
