@@ -62,6 +62,34 @@ fn openmp_is_seen_in_short_programs_and_in_static_ones() {
 }
 
 #[test]
+fn openmp_is_seen_behind_a_launcher_of_mpi() {
+    let host = Host::new();
+    let compile = |name: &str, c: &str, flags: &[&str]| {
+        let source = host.path(&format!("{name}.c"));
+        std::fs::write(&source, c).unwrap();
+        Compiled::compile(&host, source.to_str().unwrap(), name, flags).path
+    };
+    // Its runtime is seen before it starts the program.
+    let launcher = compile(
+        "launcher",
+        "#include <stdlib.h>\n#include <unistd.h>\nint MPI_Init(void) { return 0; }\n\
+         int main(int count, char **words) {\nusleep(100000);\n\
+         return MPI_Init() + system(words[1]); }",
+        &[],
+    );
+    let rank = compile(
+        "rank",
+        "#include <unistd.h>\nint main(void) {\n#pragma omp parallel\nusleep(300000);\nreturn 0; }",
+        &["-fopenmp"],
+    );
+    let mut command = host.evenkeel(["compare", "--rounds", "1", "--contestants", "pinned"]);
+    let output = output(command.args(["--", &launcher, &rank]));
+    assert!(output.status.success(), "{output:?}");
+    let shown = text(&output.stdout);
+    assert!(!shown.contains("left out"), "{shown}");
+}
+
+#[test]
 fn a_program_that_prints_something_else_under_a_contestant_is_told() {
     let host = Host::new();
     // The command of its parent: compare, or run.

@@ -8,6 +8,8 @@ use std::process::Command;
 
 use evenkeel_cbinfo::Family;
 
+use super::runtime::has_openmp;
+
 /// The name of the baseline.
 pub const KERNEL: &str = "default";
 
@@ -113,9 +115,8 @@ impl Contestant {
 
     /// Why it does not apply to a program in which runtimes of these families were seen.
     pub fn why_not(&self, seen: &BTreeSet<Family>) -> Option<&'static str> {
-        let has_openmp = seen.contains(&Family::GccOpenMp) || seen.contains(&Family::LlvmOpenMp);
         match self.how {
-            How::Pinned | How::Threads if !has_openmp => Some(
+            How::Pinned | How::Threads if !has_openmp(seen) => Some(
                 "it acts on OpenMP programs only, and no runtime of OpenMP was seen in this one",
             ),
             How::Shares if seen.contains(&Family::LlvmOpenMp) => None,

@@ -18,9 +18,21 @@ pub fn note_families(pid: u32, runtimes: &mut Runtimes, seen: &mut BTreeSet<Fami
     }
 }
 
+/// Whether one of the families is of OpenMP: no other decides which contestants apply.
+pub fn has_openmp(seen: &BTreeSet<Family>) -> bool {
+    seen.contains(&Family::GccOpenMp) || seen.contains(&Family::LlvmOpenMp)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_runtime_of_mpi_is_none_of_openmp() {
+        assert!(!has_openmp(&[Family::Mpi].into()));
+        assert!(has_openmp(&[Family::Mpi, Family::GccOpenMp].into()));
+        assert!(has_openmp(&[Family::LlvmOpenMp].into()));
+    }
 
     #[test]
     fn a_process_without_a_runtime_has_no_family() {
