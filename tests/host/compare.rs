@@ -109,6 +109,29 @@ fn a_program_that_prints_something_else_under_a_contestant_is_told() {
 }
 
 #[test]
+fn the_runs_have_the_configuration_that_is_named() {
+    let host = Host::new();
+    let (config, log) = (host.path("named.toml"), host.path("log"));
+    std::fs::write(&config, "[run]\npolicy = \"paper\"\n").unwrap();
+    let config = config.to_str().unwrap();
+    // The command of its parent: compare, or run.
+    let script =
+        format!("(tr '\\0' ' ' < /proc/$PPID/cmdline; echo) >> {log}", log = log.display());
+    let flags = ["--rounds", "1", "--contestants", "run", "--config", config];
+    let (output, _) = compare(&host, &flags, &script);
+    assert!(output.status.success(), "{output:?}");
+    let log = std::fs::read_to_string(log).unwrap();
+    let line = log.lines().find(|line| line.contains(" run --quiet ")).unwrap();
+    assert!(line.contains(&format!(" --config {config} -- sh ")), "{line}");
+    // Each run reads it, which a pipe allows once.
+    let mut command = host.command("bash");
+    command.arg("-c").arg(format!("{EVENKEEL} compare --config <(echo) -- true"));
+    let output = crate::support::output(&mut command);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(text(&output.stderr).contains("it is a pipe"), "{output:?}");
+}
+
+#[test]
 fn a_program_that_fails_by_itself_is_an_error() {
     let host = Host::new();
     let log = host.path("log");

@@ -19,7 +19,8 @@ mod runtime;
 mod turns;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -31,14 +32,23 @@ use contestant::Contestant;
 pub use result::Comparison;
 use turns::{TIME, Turns};
 
-/// Compares, and prints the table. Returns 0, or 128 + n where signal n ended it early: then the table
-/// has what was measured until then.
+/// Compares, and prints the table. `config` is the configuration file of the runs under evenkeel, in
+/// place of the default ones. Returns 0, or 128 + n where signal n ended it early: then the table has
+/// what was measured until then.
 ///
 /// # Errors
-/// A contestant has a wrong name, the program cannot be run by the kernel alone, or the result cannot
-/// be written.
-pub fn main(args: &CompareArgs) -> Result<i32> {
+/// A contestant has a wrong name, the configuration file can be read only once, the program cannot be
+/// run by the kernel alone, or the result cannot be written.
+pub fn main(args: &CompareArgs, config: Option<&Path>) -> Result<i32> {
     let contestants = chosen(&args.contestants)?;
+    let is_pipe = |path: &&Path| path.metadata().is_ok_and(|file| file.file_type().is_fifo());
+    if let Some(path) = config.filter(is_pipe) {
+        bail!(
+            "--config {}: it is a pipe, and each run under evenkeel reads the configuration anew: give \
+             a regular file",
+            path.display()
+        );
+    }
     let open = |option, path: &Option<PathBuf>| {
         path.as_deref().map(|path| ReportFile::open(option, path)).transpose()
     };
@@ -50,7 +60,7 @@ pub fn main(args: &CompareArgs) -> Result<i32> {
         has_second_baseline: true,
         ..Case::default()
     };
-    let mut turns = Turns::new(&args.command, &contestants, args.run_limit.into())?;
+    let mut turns = Turns::new(&args.command, config, &contestants, args.run_limit.into())?;
     let records = {
         let _watch = interrupt::watch();
         run(&[case], &[turns::time()], &plan, &mut turns)?

@@ -175,7 +175,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
             let config = config::load(cli.config.as_deref())?;
             run::main(args, config, origin)
         }
-        Command::Compare(args) => compare::main(&args),
+        Command::Compare(args) => compare::main(&args, cli.config.as_deref()),
         Command::Daemon(args) => daemon::main(&args, cli.config.as_deref()),
         Command::Join(args) => daemon::join_command(&args),
         Command::Leave(args) => daemon::leave_command(&args),

@@ -59,11 +59,17 @@ impl Contestant {
         ]
     }
 
-    /// The command that runs the program this way. `summary` is the file for the balancer's summary.
+    /// The command that runs the program this way. `config` is the balancer's configuration file, and
+    /// `summary` is the file for its summary.
     ///
     /// # Errors
     /// The path of this executable is not known.
-    pub fn command(&self, words: &[OsString], summary: &Path) -> io::Result<Command> {
+    pub fn command(
+        &self,
+        words: &[OsString],
+        config: Option<&Path>,
+        summary: &Path,
+    ) -> io::Result<Command> {
         let mut command;
         match self.how {
             How::Kernel | How::Pinned => {
@@ -73,7 +79,7 @@ impl Contestant {
             How::Run | How::Shares | How::Threads => {
                 command = Command::new(std::env::current_exe()?);
                 command.args(["run", "--quiet", "--json"]).arg(summary);
-                command.args(self.options()).arg("--").args(words);
+                command.args(words_of(config)).args(self.options()).arg("--").args(words);
             }
         }
         if let How::Pinned = self.how {
@@ -97,7 +103,7 @@ impl Contestant {
     }
 
     /// The command line for the user.
-    pub fn line(&self, words: &[OsString]) -> String {
+    pub fn line(&self, words: &[OsString], config: Option<&Path>) -> String {
         let words = in_a_shell(words.iter().map(|word| word.to_string_lossy()));
         match self.how {
             How::Kernel => words,
@@ -108,7 +114,7 @@ impl Contestant {
             How::Run | How::Shares | How::Threads => {
                 let options: String =
                     self.options().iter().map(|option| format!("{option} ")).collect();
-                format!("evenkeel run {options}-- {words}")
+                format!("evenkeel run {}{options}-- {words}", in_front(config))
             }
         }
     }
@@ -133,6 +139,23 @@ impl Contestant {
     }
 }
 
+/// The command line that makes the comparison once more.
+pub fn line_of_compare(words: &[OsString], config: Option<&Path>) -> String {
+    let words = in_a_shell(words.iter().map(|word| word.to_string_lossy()));
+    format!("evenkeel compare {}-- {words}", in_front(config))
+}
+
+/// The option that names a configuration file, if there is one.
+fn words_of(config: Option<&Path>) -> Vec<OsString> {
+    config.map_or_else(Vec::new, |path| vec!["--config".into(), path.into()])
+}
+
+/// The same as it is typed in a shell, with a space behind it.
+fn in_front(config: Option<&Path>) -> String {
+    let words = words_of(config);
+    words.iter().map(|word| quoted(&word.to_string_lossy()) + " ").collect()
+}
+
 /// Words as they are typed in a shell.
 pub fn in_a_shell(words: impl Iterator<Item = impl AsRef<str>>) -> String {
     words.map(|word| quoted(word.as_ref())).collect::<Vec<_>>().join(" ")
@@ -155,9 +178,11 @@ mod tests {
     #[test]
     fn the_line_can_be_pasted_into_a_shell() {
         let words = ["./app", "a b", "it's", ""].map(OsString::from);
-        let lines: Vec<String> = Contestant::all().iter().map(|one| one.line(&words)).collect();
+        let lines = |config: Option<&Path>| -> Vec<String> {
+            Contestant::all().iter().map(|one| one.line(&words, config)).collect()
+        };
         assert_eq!(
-            lines,
+            lines(None),
             [
                 r"./app 'a b' 'it'\''s' ''",
                 r"OMP_PROC_BIND=true OMP_PLACES=threads ./app 'a b' 'it'\''s' ''",
@@ -166,6 +191,13 @@ mod tests {
                 r"evenkeel run --threads 4 -- ./app 'a b' 'it'\''s' ''",
             ]
         );
+        let lines = lines(Some(Path::new("my file")));
+        let rest = r"-- ./app 'a b' 'it'\''s' ''";
+        assert_eq!(lines[0], r"./app 'a b' 'it'\''s' ''");
+        assert_eq!(lines[2], format!("evenkeel run --config 'my file' {rest}"));
+        assert_eq!(lines[3], format!("evenkeel run --config 'my file' --shares {rest}"));
+        let again = line_of_compare(&words, Some(Path::new("my file")));
+        assert_eq!(again, format!("evenkeel compare --config 'my file' {rest}"));
     }
 
     #[test]

@@ -108,7 +108,7 @@ pub fn page(result: &Comparison, machine: &MachineNow) -> String {
                 p { (machine.cpus) " CPUs" @if !machine.cpu.is_empty() { ", " (machine.cpu) }
                     ", Linux " (machine.kernel) ", evenkeel " (result.version) "." }
                 h2 { "Once more" }
-                pre { "evenkeel compare -- " (program) }
+                pre { (result.again) }
             }
         }
     }
@@ -201,6 +201,7 @@ mod tests {
             rows,
             recommended: "evenkeel run -- './<script>'".to_owned(),
             sentence: "run ran 1.30x as fast as the kernel alone (1.20 - 1.40).".to_owned(),
+            again: "evenkeel compare -- './<script>'".to_owned(),
         }
     }
 

@@ -9,7 +9,7 @@ use evenkeel_trial::{Line, Plan, Record, Role, Verdict, interrupt, judge};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::contestant::Contestant;
+use super::contestant::{Contestant, line_of_compare};
 use super::printed::Agreement;
 use super::turns::{MOVES, TIME, Turns, time};
 
@@ -32,6 +32,9 @@ pub struct Comparison {
     pub recommended: String,
     /// Why.
     pub sentence: String,
+    /// The command line that compares once more.
+    #[serde(skip)]
+    pub again: String,
 }
 
 /// One contestant.
@@ -84,7 +87,7 @@ impl Comparison {
         let best = best(&rows).and_then(|row| Some((row, row.ratio?, row.ratio_ci95?)));
         let line = |name: &str| {
             let found = contestants.iter().find(|one| one.name == name).or(contestants.first());
-            found.map(|one: &Contestant| one.line(words)).unwrap_or_default()
+            found.map(|one: &Contestant| one.line(words, turns.config())).unwrap_or_default()
         };
         let sentence = match best {
             Some((row, ratio, [lo, hi])) => format!(
@@ -99,6 +102,7 @@ impl Comparison {
             is_partial: interrupt::asked().is_some(),
             recommended: line(best.map_or("", |(row, ..)| &row.contestant)),
             sentence,
+            again: line_of_compare(words, turns.config()),
             rows,
         }
     }

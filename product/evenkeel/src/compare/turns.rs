@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::Seek;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -32,6 +33,7 @@ pub fn time() -> Figure {
 /// Makes the runs.
 pub struct Turns<'a> {
     words: &'a [OsString],
+    config: Option<&'a Path>,
     contestants: &'a [Contestant],
     run_limit: Duration,
     start: Instant,
@@ -47,17 +49,19 @@ pub struct Turns<'a> {
 }
 
 impl<'a> Turns<'a> {
-    /// Of this command under these contestants.
+    /// Of this command under these contestants, those of evenkeel with this configuration file.
     ///
     /// # Errors
     /// No temporary directory can be made.
     pub fn new(
         words: &'a [OsString],
+        config: Option<&'a Path>,
         contestants: &'a [Contestant],
         run_limit: Duration,
     ) -> Result<Self> {
         Ok(Self {
             words,
+            config,
             contestants,
             run_limit,
             start: Instant::now(),
@@ -73,6 +77,11 @@ impl<'a> Turns<'a> {
     /// Takes the progress display away.
     pub fn finish(&self) {
         self.display.finish();
+    }
+
+    /// The configuration file of the contestants of evenkeel; none: the default ones.
+    pub fn config(&self) -> Option<&Path> {
+        self.config
     }
 
     /// The contestants, the baseline first.
@@ -95,7 +104,7 @@ impl Turns<'_> {
         let summary = self.dir.path().join("summary.json");
         // Of an earlier run.
         let _ = std::fs::remove_file(&summary);
-        let mut command = contestant.command(self.words, &summary)?;
+        let mut command = contestant.command(self.words, self.config, &summary)?;
         // Ctrl-C is for this process: it ends the program in order.
         command.process_group(0);
         let running = Running::start(&mut command)?;
