@@ -177,6 +177,18 @@ fn ctrl_c_gives_the_table_so_far() {
 }
 
 #[test]
+fn both_forms_of_the_result_cannot_have_one_file() {
+    let host = Host::new();
+    let (file, log) = (host.path("result"), host.path("log"));
+    let mut command = host.evenkeel(["compare", "--json"]);
+    command.arg(&file).arg("--html").arg(&file).args(["--", "touch"]).arg(&log);
+    let output = output(&mut command);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(text(&output.stderr).contains("both are the same file"), "{output:?}");
+    assert!(!log.exists() && !file.exists(), "the program was started, or a new file is left");
+}
+
+#[test]
 fn a_contestant_that_does_not_exist_is_told() {
     let host = Host::new();
     let mut command = host.evenkeel(["compare", "--contestants", "fast", "--", "true"]);

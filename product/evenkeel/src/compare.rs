@@ -38,7 +38,8 @@ use turns::{TIME, Turns};
 ///
 /// # Errors
 /// A contestant has a wrong name, the configuration file can be read only once, the program cannot be
-/// run by the kernel alone, or the result cannot be written.
+/// run by the kernel alone, or the result cannot be written, also because both of its forms have one
+/// file.
 pub fn main(args: &CompareArgs, config: Option<&Path>) -> Result<i32> {
     let contestants = chosen(&args.contestants)?;
     let is_pipe = |path: &&Path| path.metadata().is_ok_and(|file| file.file_type().is_fifo());
@@ -53,6 +54,9 @@ pub fn main(args: &CompareArgs, config: Option<&Path>) -> Result<i32> {
         path.as_deref().map(|path| ReportFile::open(option, path)).transpose()
     };
     let (json, html) = (open("--json", &args.json)?, open("--html", &args.html)?);
+    if let Some((json, html)) = json.as_ref().zip(html.as_ref()) {
+        json.must_differ(html)?;
+    }
     let plan = plan(args);
     let case = Case {
         program: args.command[0].to_string_lossy().into_owned(),
