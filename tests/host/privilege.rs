@@ -82,6 +82,16 @@ fn as_nobody_with_the_home_of_root() {
     assert!(said.contains("closed/.config/evenkeel/config.toml"), "{said}");
 }
 
+/// As of many users of services.
+#[test]
+fn a_home_that_is_no_directory_has_no_configuration() {
+    let host = Host::new();
+    let mut command = host.run(&["-q"], &["echo", "ran"]);
+    let run = output(command.env("HOME", "/dev/null"));
+    let said = said(&run, 0, "ran\n");
+    assert!(!said.contains("config.toml"), "{said}");
+}
+
 /// As under `sudo -E`, or `su` without `-`.
 #[test]
 fn root_does_not_follow_a_configuration_of_another_user() {

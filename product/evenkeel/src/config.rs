@@ -99,7 +99,10 @@ fn read_default(path: &Path) -> Result<Option<String>> {
     // Without a wait for the other end of a pipe.
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     let file = match opened {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        // System users have a HOME of /dev/null, in which no file can be.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         opened => opened.with_context(|| format!("{}", path.display()))?,
     };
     read_trusted(&file).map(Some).with_context(|| format!("{}", path.display()))
