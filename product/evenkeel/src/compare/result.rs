@@ -17,6 +17,9 @@ use super::turns::{MOVES, TIME, Turns, time};
 pub const COLUMNS: [&str; 7] =
     ["contestant", "median", "vs default", "verdict", "moves", "prints", "runs"];
 
+/// Fewer runs than these have a range, and no 95 % interval.
+const RUNS_OF_AN_INTERVAL: usize = 6;
+
 /// A comparison of one program.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Comparison {
@@ -114,14 +117,7 @@ impl Comparison {
         let named = self.rows.iter().filter(|row| !row.is_again);
         let mut notes: Vec<_> =
             named.map(|row| format!("{}: {}", row.contestant, row.what)).collect();
-        if let Some([lo, hi]) =
-            self.rows.iter().find(|row| row.is_again).and_then(|row| row.ratio_ci95)
-        {
-            let pct = 100.0 * (1.0 - lo).max(hi - 1.0).max(0.0);
-            notes.push(format!(
-                "default again: the same once more; it differed by {pct:.1} % at most"
-            ));
-        }
+        notes.extend(notes_of_again(&self.rows));
         for row in &self.rows {
             if let Some(why) = &row.left_out {
                 notes.push(format!("{} is left out: {why}", row.contestant));
@@ -161,23 +157,64 @@ impl Row {
         }
     }
 
-    fn is_trusted(&self) -> bool {
-        self.left_out.is_none() && self.printed != Some(Agreement::Different)
+    /// A contestant that is better than the kernel alone, and under which the program prints the same.
+    fn is_better(&self) -> bool {
+        let is_trusted = self.left_out.is_none() && self.printed != Some(Agreement::Different);
+        !self.is_again && self.verdict == Some(Verdict::Better) && is_trusted
+    }
+
+    /// Whether its whole interval is above this ratio, if there is one.
+    fn is_beyond(&self, least: Option<f64>) -> bool {
+        least.is_none_or(|least| self.ratio_ci95.is_some_and(|[lo, _]| lo > least))
     }
 }
 
-/// The fastest contestant that is better than the kernel alone, and under which the program prints the
-/// same.
+/// How far the kernel alone differs from itself, as a ratio above 1, where that is shown. The cause acts
+/// on the contestants, too: a gain within it may be no gain of theirs.
+fn own_difference(rows: &[Row]) -> Option<f64> {
+    let again = rows.iter().find(|row| row.is_again)?;
+    let is_decided = matches!(again.verdict, Some(Verdict::Better | Verdict::Worse));
+    let [lo, hi] = again.ratio_ci95.filter(|_| is_decided)?;
+    Some(hi.max(1.0 / lo))
+}
+
+/// What the second row of the kernel alone says of the table.
+fn notes_of_again(rows: &[Row]) -> Vec<String> {
+    let again = rows.iter().find(|row| row.is_again);
+    let Some((again, [lo, hi])) = again.and_then(|row| Some((row, row.ratio_ci95?))) else {
+        return Vec::new();
+    };
+    let pct = 100.0 * (1.0 - lo).max(hi - 1.0).max(0.0);
+    let difference = if again.runs < RUNS_OF_AN_INTERVAL {
+        format!("by {pct:.1} % at most")
+    } else {
+        format!("by up to {pct:.1} % (95 % interval)")
+    };
+    let mut notes = vec![format!("default again: the same once more; it differed {difference}")];
+    if let Some(least) = own_difference(rows) {
+        notes.push(format!(
+            "default again: the kernel alone is shown to differ from itself, so something else changed \
+             between the runs; only what is more than {least:.3}x as fast is recommended"
+        ));
+    }
+    notes
+}
+
+/// The fastest contestant that is better than the kernel alone, by more than the kernel differs from
+/// itself.
 fn best(rows: &[Row]) -> Option<&Row> {
-    let better = rows
-        .iter()
-        .filter(|row| !row.is_again && row.verdict == Some(Verdict::Better) && row.is_trusted());
+    let least = own_difference(rows);
+    let better = rows.iter().filter(|row| row.is_better() && row.is_beyond(least));
     better.max_by(|a, b| a.ratio.unwrap_or(0.0).total_cmp(&b.ratio.unwrap_or(0.0)))
 }
 
 fn nothing_is_better(rows: &[Row]) -> String {
     let is_undecided = |row: &&Row| !row.is_again && row.verdict == Some(Verdict::Undecided);
-    if rows.iter().any(|row| is_undecided(&row)) {
+    if rows.iter().any(Row::is_better) {
+        "Nothing is shown to be faster by more than the kernel alone differs from itself: compare once \
+         more when nothing else changes on the machine."
+            .to_owned()
+    } else if rows.iter().any(|row| is_undecided(&row)) {
         "Nothing is shown to be faster than the kernel alone. What is undecided may be by a little: \
          a longer input or --rounds 15 tells more."
             .to_owned()
@@ -259,6 +296,40 @@ pub mod tests {
         assert_eq!(name(&[pinned.clone(), broken]).as_deref(), Some("pinned"));
         let again = Row { is_again: true, ..run };
         assert_eq!(name(&[again, row("pinned", 1.1, Verdict::Undecided)]), None);
+    }
+
+    #[test]
+    fn a_gain_within_what_the_kernel_differs_from_itself_is_not_recommended() {
+        let again = |verdict| Row {
+            is_again: true,
+            ratio_ci95: Some([0.9, 0.95]),
+            ..row("default again", 0.92, verdict)
+        };
+        let rows = |ratio, verdict| [row("run", ratio, Verdict::Better), again(verdict)];
+        let name = |rows: &[Row]| best(rows).map(|row| row.contestant.clone());
+        assert_eq!(name(&rows(1.1, Verdict::Undecided)).as_deref(), Some("run"));
+        assert_eq!(name(&rows(1.2, Verdict::Worse)).as_deref(), Some("run"));
+        let within = rows(1.1, Verdict::Worse);
+        assert_eq!(name(&within), None);
+        let sentence = nothing_is_better(&within);
+        assert!(sentence.contains("than the kernel alone differs from itself"), "{sentence}");
+        let notes = notes_of_again(&within);
+        assert!(notes.len() == 2 && notes[1].contains("more than 1.111x"), "{notes:?}");
+    }
+
+    #[test]
+    fn an_interval_is_told_from_a_range() {
+        let again = |runs| Row {
+            is_again: true,
+            ratio_ci95: Some([0.99, 1.02]),
+            runs,
+            ..row("default again", 1.0, Verdict::Undecided)
+        };
+        let range = "default again: the same once more; it differed by 2.0 % at most";
+        assert_eq!(notes_of_again(&[again(5)]), [range]);
+        let interval =
+            "default again: the same once more; it differed by up to 2.0 % (95 % interval)";
+        assert_eq!(notes_of_again(&[again(6)]), [interval]);
     }
 
     #[test]
