@@ -167,6 +167,32 @@ fn records_of_another_version_are_named_and_the_others_reported() {
     assert!(why.ends_with("install one version on all nodes"), "{why}");
 }
 
+/// Each user may write to the directory that the nodes share, also under the number of another's job.
+#[test]
+fn a_record_that_another_user_made_is_not_reported() {
+    if !needs_root("a_record_that_another_user_made_is_not_reported") {
+        return;
+    }
+    let host = Host::new();
+    only_summary(&short_task(&host, &[]));
+    let written = std::fs::read_dir(own_records(&host)).unwrap().next().unwrap().unwrap().path();
+    let shared = host.path("shared");
+    std::fs::create_dir(&shared).unwrap();
+    let forged = shared.join("77.3-0-1.json");
+    std::fs::copy(written, &forged).unwrap();
+    let readable = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(&forged, readable).unwrap();
+    let words = ["cluster", "report", "77", "--from", shared.to_str().unwrap()];
+    let refused = output(&mut as_nobody(&host, &words));
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(text(&refused.stderr).contains("no record of job 77 ("), "{refused:?}");
+    std::os::unix::fs::chown(&forged, Some(NOBODY), Some(NOBODY)).unwrap();
+    for mut reader in [as_nobody(&host, &words), host.evenkeel(words)] {
+        let said = text(&output(&mut reader).stdout);
+        assert!(said.starts_with("Step 77.3 on n[7-8]:\n"), "{said}");
+    }
+}
+
 /// Commands in place of Slurm's: job 77 runs, or has ended, on n7 and n8, and n8 does not answer.
 fn stand_ins(host: &Host, state: &str, answers: &str) -> PathBuf {
     let folder = host.path("slurm");

@@ -234,12 +234,14 @@ pub fn read(folder: &Path, job: &JobId) -> io::Result<Found> {
     Ok(found)
 }
 
-/// What a regular file holds; `None`: it is another kind of file. A directory that is shared may hold
-/// anything: a pipe that blocks its reader, or a file that does not fit into memory.
+/// What a regular file holds that user `own_uid` may believe; `None`: it is another kind of file, or of
+/// another user. A directory that is shared may hold anything: a pipe that blocks its reader, a file
+/// that does not fit into memory, or a record under the number of another user's job. Root reads those
+/// of all users.
 ///
 /// # Errors
 /// It cannot be read, or is larger than any record.
-fn read_regular(path: &Path) -> io::Result<Option<Vec<u8>>> {
+fn read_regular(path: &Path, own_uid: u32) -> io::Result<Option<Vec<u8>>> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = match File::options().read(true).custom_flags(flags).open(path) {
         // A link, or a socket.
@@ -248,7 +250,9 @@ fn read_regular(path: &Path) -> io::Result<Option<Vec<u8>>> {
         }
         file => file?,
     };
-    if !file.metadata()?.is_file() {
+    let metadata = file.metadata()?;
+    let is_foreign = own_uid != 0 && metadata.uid() != own_uid;
+    if !metadata.is_file() || is_foreign {
         return Ok(None);
     }
     let mut bytes = Vec::new();
@@ -269,7 +273,9 @@ fn read_file(path: &Path, job: &JobId) -> Result<Option<JobRecord>, String> {
     if !is_named && !job.is_of_array() {
         return Ok(None);
     }
-    let parsed = match read_regular(path) {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    let own_uid = unsafe { libc::geteuid() };
+    let parsed = match read_regular(path, own_uid) {
         Ok(None) => return Ok(None),
         Ok(Some(bytes)) => Ok(bytes),
         Err(why) => Err(why.to_string()),
@@ -404,6 +410,18 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", dir.path().join("77.0-0-2.json")).unwrap();
         let found = read(dir.path(), &job("77")).unwrap();
         assert!(found.records.is_empty() && found.problems.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn a_record_of_another_user_is_believed_by_root_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("77.0-0-1.json");
+        fs::write(&path, "{}").unwrap();
+        let owner = fs::metadata(&path).unwrap().uid();
+        for (reader, is_read) in [(owner, true), (owner + 1, false), (0, true)] {
+            let found = read_regular(&path, reader).unwrap();
+            assert_eq!(found.is_some(), is_read, "owner {owner}, reader {reader}");
+        }
     }
 
     #[test]
