@@ -14,6 +14,9 @@ use crate::cli::JobId;
 use crate::launcher::slurm_place;
 use crate::status;
 
+/// How an answer begins, in every version.
+const BEGIN: &[u8] = b"{\"format\":";
+
 /// The answer of a node.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Answer {
@@ -54,12 +57,18 @@ impl Answer {
         Self { format: FORMAT, evenkeel: EVENKEEL.to_owned(), node, records, problems }
     }
 
-    /// The answer that a node printed.
+    /// The answer that a node printed. What the site's prolog and epilog of tasks print stands around
+    /// it.
     ///
     /// # Errors
-    /// It is none, or one of another version.
+    /// There is none, or it is one of another version.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
-        let value: Value = serde_json::from_slice(text).map_err(|_| {
+        let begin = text.windows(BEGIN.len()).position(|part| part == BEGIN);
+        let value = begin.and_then(|begin| {
+            let values = serde_json::Deserializer::from_slice(&text[begin..]);
+            values.into_iter::<Value>().next()?.ok()
+        });
+        let value = value.ok_or_else(|| {
             let text = String::from_utf8_lossy(text);
             format!("\"{}\" is no answer of evenkeel cluster node", text.trim())
         })?;
@@ -118,5 +127,29 @@ fn so_far(program: &ProgramStatus) -> String {
     match shares {
         Some(shares) => format!("{text}; {shares}"),
         None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_prologs_and_epilogs_print_is_no_part_of_the_answer() {
+        let answer = Answer {
+            format: FORMAT,
+            evenkeel: EVENKEEL.to_owned(),
+            node: "n7".to_owned(),
+            records: Vec::new(),
+            problems: Vec::new(),
+        };
+        let answer = serde_json::to_string(&answer).unwrap();
+        for text in [answer.clone(), format!("modules: {{1}} [{answer}0 errors")] {
+            assert_eq!(Answer::parse(text.as_bytes()).unwrap().node, "n7", "{text}");
+        }
+        for text in ["usage", "[]", "{\"format\":1,"] {
+            let why = Answer::parse(text.as_bytes()).unwrap_err();
+            assert_eq!(why, format!("\"{text}\" is no answer of evenkeel cluster node"));
+        }
     }
 }
