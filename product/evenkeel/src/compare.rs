@@ -77,8 +77,8 @@ pub fn main(args: &CompareArgs, config: Option<&Path>) -> Result<i32> {
         }
         let why = record.lines.first().and_then(|line| line.failed.as_deref());
         bail!(
-            "the program does not run by itself, so there is nothing to compare: {}",
-            why.unwrap_or("it gave no time")
+            "the program gave no time under the kernel alone, so there is nothing to compare: {}",
+            why.unwrap_or("no run ended")
         );
     }
     let result = Comparison::new(&args.command, record, &plan, &turns);

@@ -1,5 +1,6 @@
 //! One command, run to its end: its time from the outside, and what it printed.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
@@ -42,6 +43,20 @@ pub struct Ended {
     /// The same of standard error.
     pub errors: String,
 }
+
+/// The error of a run that took more time than its caller allows, and was ended.
+#[derive(Debug)]
+pub struct TooLong {
+    limit: Duration,
+}
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a run took more than {} s and was ended", self.limit.as_secs_f64())
+    }
+}
+
+impl std::error::Error for TooLong {}
 
 /// A command that runs. Dropping it ends it.
 pub struct Running {
@@ -161,7 +176,7 @@ impl Running {
     /// then less and less often, at last each 100 ms.
     ///
     /// # Errors
-    /// It fails, takes more time than `limit`, or a signal asks for the end meanwhile.
+    /// It fails, takes more time than `limit` ([`TooLong`]), or a signal asks for the end meanwhile.
     pub fn wait_at_most(mut self, limit: Duration, mut look: impl FnMut(u32)) -> Result<Ended> {
         let waited = wait(&mut self.child, self.start, limit, &mut look);
         let seconds = self.start.elapsed().as_secs_f64();
@@ -221,7 +236,7 @@ fn wait(
         if late || interrupt::asked().is_some() {
             end(child);
             interrupt::check()?;
-            bail!("a run took more than {} s and was ended", limit.as_secs_f64());
+            return Err(TooLong { limit }.into());
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use evenkeel_cbinfo::{Family, Runtimes};
 use evenkeel_host::Summary;
-use evenkeel_trial::command::Running;
+use evenkeel_trial::command::{Running, TooLong};
 use evenkeel_trial::display::Display;
 use evenkeel_trial::{Better, Caller, Figure, Progress, Sample, Seat, Slot};
 use tempfile::TempDir;
@@ -42,7 +42,7 @@ pub struct Turns<'a> {
     runtimes: Runtimes,
     /// The families of runtimes that were seen in the first run of the baseline.
     seen: BTreeSet<Family>,
-    /// Where the program does not run by itself, no contestant is tried.
+    /// Where the program gives no time under the kernel alone, no contestant is tried.
     has_baseline: bool,
     /// What the program printed, by contestant.
     printed: BTreeMap<usize, BTreeSet<Printed>>,
@@ -116,7 +116,11 @@ impl Turns<'_> {
             if is_first && !has_openmp(seen) {
                 note_families(pid, runtimes, seen);
             }
-        })?;
+        });
+        let ended = match ended {
+            Err(why) if why.is::<TooLong>() => bail!("{why}; --run-limit TIME allows longer runs"),
+            ended => ended?,
+        };
         output.rewind()?;
         let printed = Printed::read(output).context("cannot read what the program printed")?;
         self.printed.entry(index).or_default().insert(printed);
@@ -144,7 +148,7 @@ impl Caller for Turns<'_> {
             Seat::Reference => bail!("a program of the user has no reference"),
         };
         if !self.has_baseline {
-            bail!("the program does not run by itself");
+            bail!("the program gave no time under the kernel alone");
         }
         let sample = self.run_contestant(index, turn);
         self.has_baseline &= index > 0 || sample.is_ok();
