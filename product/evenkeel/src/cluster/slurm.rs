@@ -91,11 +91,11 @@ fn find(job: &JobId) -> Result<Job> {
         return of_controller(job, line_of(&text, job)?);
     }
     let job_flag = format!("--jobs={job}");
-    let format = "--format=NodeList,Partition,UID";
+    let format = "--format=JobID,JobIDRaw,NodeList,Partition,UID";
     let words = [job_flag.as_str(), "--allocations", "--noheader", "--parsable2", format];
     let kept = run("sacct", words).ok().filter(|kept| kept.status.success());
     let kept = kept.map(|kept| String::from_utf8_lossy(&kept.stdout).into_owned());
-    if let Some(line) = kept.as_deref().and_then(|text| text.lines().next_back()) {
+    if let Some(line) = line_of_accounting(kept.as_deref().unwrap_or_default(), job)? {
         return of_accounting(job, line);
     }
     bail!(
@@ -122,7 +122,34 @@ fn line_of<'a>(text: &'a str, job: &JobId) -> Result<&'a str> {
         return Ok("");
     }
     let line = text.lines().find(|line| is_of(line, job));
-    line.with_context(|| format!("job {job} is an array: name one of its tasks, as in {job}_1"))
+    line.with_context(|| array_error(job))
+}
+
+/// Whether a line of `sacct` is about exactly this job. The last task of an array has the array's own
+/// number, too, and is not what the array's number means.
+fn is_accounted(line: &str, job: &JobId) -> bool {
+    let mut fields = line.split('|');
+    let mut next = || fields.next().unwrap_or_default();
+    let (name, number) = (next(), next());
+    let is_task_of_it = name.strip_prefix(job.as_str()).is_some_and(|rest| rest.starts_with('_'));
+    name == job.as_str() || (number == job.as_str() && !is_task_of_it)
+}
+
+/// The line of the job in what `sacct` says, if it says anything.
+///
+/// # Errors
+/// None of the lines is of the job: it is an array.
+fn line_of_accounting<'a>(text: &'a str, job: &JobId) -> Result<Option<&'a str>> {
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    let line = text.lines().rev().find(|line| is_accounted(line, job));
+    line.map(Some).with_context(|| array_error(job))
+}
+
+/// What is said of an array where one job is meant.
+fn array_error(job: &JobId) -> String {
+    format!("job {job} is an array: name one of its tasks, as in {job}_1")
 }
 
 /// The value of a field in a line of `NAME=VALUE` words.
@@ -146,7 +173,8 @@ fn of_controller(job: &JobId, line: &str) -> Result<Job> {
 }
 
 fn of_accounting(job: &JobId, line: &str) -> Result<Job> {
-    let mut fields = line.split('|');
+    // Its name and its number.
+    let mut fields = line.split('|').skip(2);
     let nodes = check_nodes(job, fields.next(), "unknown")?;
     let partition = fields.next().filter(|name| !name.is_empty()).map(str::to_owned);
     check_user(job, fields.next())?;
@@ -322,11 +350,25 @@ mod tests {
     #[test]
     fn the_accounting_is_read_as_well() {
         let own = own_uid();
-        let known = of_accounting(&job("77"), &format!("node[1-2]|all|{own}")).unwrap();
+        let known = of_accounting(&job("77"), &format!("77|77|node[1-2]|all|{own}")).unwrap();
         let expected =
             Job { nodes: "node[1-2]".into(), runs_as: None, partition: Some("all".into()) };
         assert_eq!(known, expected);
-        assert!(of_accounting(&job("77"), &format!("None assigned|all|{own}")).is_err());
+        assert!(of_accounting(&job("77"), &format!("77|77|None assigned|all|{own}")).is_err());
+    }
+
+    #[test]
+    fn the_accounting_of_an_array_is_that_of_a_task_that_is_named() {
+        let text = "70_3|77|node1|all|0\n70_4|70|node2|all|0\n";
+        let line = |name: &str| line_of_accounting(text, &job(name));
+        for (name, node) in [("70_3", "node1"), ("77", "node1"), ("70_4", "node2")] {
+            assert!(line(name).unwrap().unwrap().contains(node), "{name}");
+        }
+        let why = line("70").unwrap_err().to_string();
+        assert!(why.contains("name one of its tasks, as in 70_1"), "{why}");
+        let alone = "70|70|node1|all|0";
+        assert_eq!(line_of_accounting(alone, &job("70")).unwrap(), Some(alone));
+        assert_eq!(line_of_accounting("\n", &job("70")).unwrap(), None);
     }
 
     #[test]
