@@ -24,9 +24,12 @@ const TABLES: [(&str, &str); 7] = [
 
 const DESCRIPTION: &str = "The configuration of evenkeel, in TOML. Each table is named for a command, \
     and each entry for an option, with the same meaning: an option on the command line wins over the \
-    user's file, and that over the system's. Entries of lists replace each other as a whole. An \
-    unknown table or entry is an error. A user's file must belong to that user or to root, and no \
-    other user may write to it. --config FILE reads that file in place of both.";
+    user's file, and that over the system's. There are two exceptions. The lists of table daemon are \
+    joined; other lists replace each other as a whole. And what the system's file sets to true, the \
+    user's cannot set to false, except in table irq; only strict of table sched gives way to \
+    max-idle-wait of the user's file. An unknown table or entry is an error. A user's file must belong \
+    to that user or to root, and no other user may write to it. --config FILE reads that file in place \
+    of both.";
 
 const EXAMPLE: &str = "[run]\ninterval = \"100ms\"\ncpus = \"0-3,8\"\n\n[daemon]\nnames = [\"lmp\"]\n\
     metrics = \"127.0.0.1:9469\"\n";
@@ -172,6 +175,40 @@ mod tests {
         has("\\fBprograms.NAME.bonus\\fR = text, in quotes");
         has("\\fBbalance_weight_prize_time\\fR = a whole number");
         assert!(!page.contains("a value"), "{page}");
+    }
+
+    /// What the page says of several files is what `Config::or` does, for each entry there is.
+    #[test]
+    fn lists_and_switches_of_two_files_are_put_together_as_the_page_says() {
+        assert!(DESCRIPTION.contains("lists of table daemon are joined; other lists replace"));
+        assert!(DESCRIPTION.contains("the user's cannot set to false, except in table irq"));
+        let schema = schema();
+        let (mut lists, mut switches) = (0, 0);
+        for (table, _) in TABLES.into_iter().filter(|(table, _)| *table != "zone") {
+            for Entry { name, values, .. } in entries("", &schema["properties"][table]) {
+                let parse = |value: &str| {
+                    super::super::parse(&format!("[{table}]\n{name} = {value}\n")).unwrap()
+                };
+                let [near, far, both] = match values.as_str() {
+                    list if list.starts_with("a list") => {
+                        lists += 1;
+                        let both = if table == "daemon" { "[\"a\", \"b\"]" } else { "[\"a\"]" };
+                        ["[\"a\"]", "[\"b\"]", both]
+                    }
+                    "true or false" => {
+                        switches += 1;
+                        ["false", "true", if table == "irq" { "false" } else { "true" }]
+                    }
+                    _ => continue,
+                };
+                let found = parse(near).or(parse(far));
+                assert_eq!(format!("{found:?}"), format!("{:?}", parse(both)), "{table}.{name}");
+            }
+        }
+        assert!(lists >= 3 && switches >= 6, "{lists} lists and {switches} switches were tried");
+        let parse = |text| super::super::parse(text).unwrap();
+        let waits = parse("[sched]\nmax-idle-wait = \"5ms\"\n");
+        assert!(!waits.or(parse("[sched]\nstrict = true\n")).sched.strict);
     }
 
     /// The tables of the page are those of a file, and its example is one.
