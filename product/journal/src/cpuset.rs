@@ -26,8 +26,10 @@ struct Mount {
     is_v2: bool,
 }
 
-/// The online CPUs that the cpuset of thread `tid` allows now. Empty only if neither cgroup nor /sys can
-/// be read.
+/// The online CPUs that the cpuset of thread `tid` allows now; all online CPUs where its cgroup is out
+/// of view, as that of another container is in a cgroup namespace. Then the thread's mask, which the
+/// kernel keeps within the cpuset, is taken for its user's choice. Empty only if neither cgroup nor /sys
+/// can be read.
 pub fn effective_cpuset(tid: i32) -> CpuSet {
     // Read once: cgroup mounts do not change during a run, and reading them costs more than the rest.
     static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
