@@ -10,10 +10,14 @@
 //! A thread that forks regions says how long they take: from each fork to its next one (`Laps` of the
 //! page), by the place of the fork in the program and by whether the region's weights differed.
 //!
-//! Each thread keeps a stack of its parts of regions, since regions nest. A member that is not the
-//! primary thread comes from the runtime's pool, and is in no other region: its stack begins anew. So
-//! a report that the runtime omits cannot shift the stack of a member. A region that nests too deep
-//! for the stack of its primary thread is not divided for any member.
+//! Each thread keeps a stack of its parts of regions, since regions nest, and one of the regions that it
+//! has forked. A member that is not the primary thread comes from the runtime's pool, and is in no other
+//! region: its stacks begin anew. So a report that the runtime omits cannot shift the stack of a member.
+//! A region that nests too deep for the stacks of its primary thread is not divided for any member.
+//!
+//! The runtime keeps a number for each region, by which its members find their team. When it reports the
+//! end of a region, it has freed the place of that number, and another thread's region may have it by
+//! then: so the number is only read by members, and the end is that of the region forked last.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -73,6 +77,10 @@ struct Thread {
     memberships: [Membership; DEPTH],
     /// The team that this thread forked last at each depth.
     last_teams: [Cell<u8>; DEPTH],
+    /// How many regions it has forked that have not ended, and the numbers of the outer ones: 0 for a
+    /// region that is not divided.
+    open: Cell<usize>,
+    regions: [Cell<u64>; DEPTH],
 }
 
 thread_local! {
@@ -82,15 +90,23 @@ thread_local! {
 /// A region is about to be forked by this thread, by the code at the address `site`. Returns what its
 /// members are told: 0 for a region that is not divided.
 pub fn fork_region(site: u64) -> u64 {
-    let region = page().and_then(|page| with_thread(|thread| thread.fork_region(page, site))?);
-    region.unwrap_or(0)
+    let fork = |thread: &Thread| {
+        let region = page().and_then(|page| thread.fork_region(page, site)).unwrap_or(0);
+        thread.open_region(region);
+        region
+    };
+    with_thread(fork).unwrap_or(0)
 }
 
-/// All members of a region have ended their parts.
-pub fn end_region(region: u64) {
-    if let Some(bit) = bit_of(region) {
-        ACTIVE.fetch_and(!bit, Release);
-    }
+/// The same for a league: its members are teams, not threads, so nothing is divided among them.
+pub fn fork_league() -> u64 {
+    with_thread(|thread| thread.open_region(0));
+    0
+}
+
+/// All members of the region, or league, that this thread forked last have ended their parts.
+pub fn end_region() {
+    with_thread(Thread::end_region);
 }
 
 /// This thread begins its part of a region.
@@ -138,6 +154,7 @@ pub extern "C" fn forget_parent() {
         thread.slot.set(None);
         thread.lap.set(None);
         thread.depth.set(0);
+        thread.open.set(0);
     });
 }
 
@@ -180,6 +197,8 @@ impl Thread {
             depth: Cell::new(0),
             memberships: [const { Membership::new() }; DEPTH],
             last_teams: [const { Cell::new(0) }; DEPTH],
+            open: Cell::new(0),
+            regions: [const { Cell::new(0) }; DEPTH],
         }
     }
 
@@ -212,6 +231,8 @@ impl Thread {
             self.end_lap(now_ns);
         }
         let last = self.last_teams.get(depth)?;
+        // Its end could not be told from that of another one.
+        self.regions.get(self.open.get())?;
         let Some(number) = claim_team(last.get()) else {
             page.set_flag(flag::TOO_MANY_TEAMS);
             return None;
@@ -227,6 +248,24 @@ impl Thread {
         Some(region)
     }
 
+    /// This thread has forked a region of this number.
+    fn open_region(&self, region: u64) {
+        let open = self.open.get();
+        if let Some(place) = self.regions.get(open) {
+            place.set(region);
+        }
+        self.open.set(open.saturating_add(1));
+    }
+
+    /// The region that this thread forked last has ended.
+    fn end_region(&self) {
+        let Some(open) = self.open.get().checked_sub(1) else { return };
+        self.open.set(open);
+        if let Some(bit) = self.regions.get(open).and_then(|region| bit_of(region.get())) {
+            ACTIVE.fetch_and(!bit, Release);
+        }
+    }
+
     /// The thread's lap ends, if it is in one. A thread has no slot to note it in before it
     /// forks a region of several members.
     fn end_lap(&self, now_ns: u64) {
@@ -238,6 +277,9 @@ impl Thread {
     fn begin_part(&self, page: &'static Page, region: u64, number: usize, size: usize) {
         if number > 0 {
             self.depth.set(0);
+            while self.open.get() > 0 {
+                self.end_region();
+            }
         }
         let depth = self.depth.get();
         self.depth.set(depth.saturating_add(1));

@@ -132,10 +132,9 @@ extern "C" fn parallel_begin(
     flags: c_int,
     code: *const c_void,
 ) {
-    // The members of a league are teams, not threads.
     let region = match flags & PARALLEL_LEAGUE {
         0 => team::fork_region(code.addr() as u64),
-        _ => 0,
+        _ => team::fork_league(),
     };
     // SAFETY: the runtime passes a place of its own, or null.
     if let Some(parallel) = unsafe { parallel.as_mut() } {
@@ -144,16 +143,12 @@ extern "C" fn parallel_begin(
 }
 
 extern "C" fn parallel_end(
-    parallel: *mut Data,
+    _parallel: *mut Data,
     _encountering_task: *mut Data,
     _flags: c_int,
     _code: *const c_void,
 ) {
-    // SAFETY: the runtime passes a place of its own, or null.
-    if let Some(parallel) = unsafe { parallel.as_mut() } {
-        team::end_region(parallel.value);
-        parallel.value = 0;
-    }
+    team::end_region();
 }
 
 extern "C" fn implicit_task(

@@ -62,6 +62,17 @@ fn all_constructs_of_openmp_are_executed_as_written() {
 }
 
 #[test]
+fn regions_that_are_forked_at_once_are_each_divided_alike() {
+    let test = "regions_that_are_forked_at_once_are_each_divided_alike";
+    let Some(shares) = Shares::with_weights(test) else { return };
+    let program = shares.compile("nested.c", "nested", &[]);
+    let printed = Shares::output_of(shares.command(&program).arg("5000"));
+    // The first thread of the region is on a CPU of 300, the other one on one of 1000.
+    assert!(figure(&printed, "first") < 80, "{printed}");
+    assert_eq!(shares.effect(), Effect::Divides);
+}
+
+#[test]
 fn loops_of_fortran_are_divided() {
     let test = "loops_of_fortran_are_divided";
     let Some(shares) = Shares::with_weights(test) else { return };
