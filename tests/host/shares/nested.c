@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //
-// Regions that several threads fork at once, within a region, again and again: the runtime hands the team
-// of a region that has ended to another thread, and all members of each region must divide its loop alike.
+// Regions that several threads fork at once, within a region, again and again: the runtime hands the
+// team of a region that has ended to another thread, and all members of each region must divide its loop
+// alike all the same.
 //
 //   nested ROUNDS
 //
-// Fails if an iteration of any loop is not executed once. Prints how many iterations of the last loop the
-// first thread got.
+// Fails if an iteration of any loop is not executed once. Prints how many iterations of the last loop
+// the first thread got.
 
 #define _GNU_SOURCE
 #include <omp.h>
