@@ -192,7 +192,7 @@ impl Instance {
             }
         }
         if let Some(set) = self.spaces_set {
-            // SAFETY: it is a variable of this copy, whose code does not run now.
+            // SAFETY: it is a variable of this copy, and the copy's code does not run now.
             unsafe { *set.as_ptr() = (*set.as_ptr()).wrapping_add(1) }
         }
     }
@@ -204,7 +204,7 @@ impl Instance {
         let Some(map) = next.cpus else { return };
         let bytes = keel_state::CPU_STATE_BYTES;
         let storage = next.memory.allocate((next.entries as usize * bytes) as u64).cast::<u8>();
-        // SAFETY: the map is in the copy, whose code does not run now. It has no storage so far.
+        // SAFETY: the map is in the copy, and the copy's code does not run now. It has no storage yet.
         unsafe { (*map.as_ptr()).storage = storage }
         for cpu in (0..next.entries).filter(|cpu| online.has(*cpu)) {
             let Some(state) = self.state_of(cpu) else { continue };
