@@ -190,8 +190,7 @@ fn own_folder() -> Result<PathBuf> {
 /// The folders in which records of this user lie on this node: where the user had a session, they are in
 /// that of the session. What another user made under such a name is left out.
 pub fn folders_here() -> Vec<PathBuf> {
-    // SAFETY: geteuid takes nothing and cannot fail.
-    let uid = unsafe { libc::geteuid() };
+    let uid = nix::unistd::geteuid().as_raw();
     let own = runtime_dir().ok().into_iter();
     let mut folders: Vec<PathBuf> =
         own.chain([PathBuf::from(format!("/tmp/evenkeel-{uid}"))]).collect();
@@ -273,9 +272,7 @@ fn read_file(path: &Path, job: &JobId) -> Result<Option<JobRecord>, String> {
     if !is_named && !job.is_of_array() {
         return Ok(None);
     }
-    // SAFETY: geteuid takes nothing and cannot fail.
-    let own_uid = unsafe { libc::geteuid() };
-    let parsed = match read_regular(path, own_uid) {
+    let parsed = match read_regular(path, nix::unistd::geteuid().as_raw()) {
         Ok(None) => return Ok(None),
         Ok(Some(bytes)) => Ok(bytes),
         Err(why) => Err(why.to_string()),

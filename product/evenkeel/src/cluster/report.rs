@@ -287,7 +287,8 @@ impl fmt::Display for Report {
                 Some(slowest) => {
                     writeln!(f, "  slowest: {}: {}", clean(&slowest.node), clean(&slowest.why))?;
                 }
-                None if step.nodes > 1 => {
+                // A node without a record may have been the slowest.
+                None if step.nodes > 1 && step.nodes_without_record == 0 => {
                     let tolerance = TOLERANCE * 100.0;
                     writeln!(
                         f,

@@ -184,8 +184,7 @@ fn of_accounting(job: &JobId, line: &str) -> Result<Job> {
 /// # Errors
 /// The job is another user's.
 fn check_user(job: &JobId, uid: Option<&str>) -> Result<()> {
-    // SAFETY: geteuid takes nothing and cannot fail.
-    let own = unsafe { libc::geteuid() };
+    let own = nix::unistd::geteuid().as_raw();
     match uid.and_then(|uid| uid.trim().parse::<u32>().ok()) {
         Some(uid) if uid != own => bail!(
             "job {job} is of user {uid}, and only that user can read its records: run this command as \
