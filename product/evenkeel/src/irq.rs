@@ -22,6 +22,8 @@ use evenkeel_machine::CpuSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub use self::common::taken_back;
+
 use self::common::{source_of_figures, time, why_none};
 use crate::cli::{IrqArgs, IrqPart, IrqPlanArgs, IrqStatusArgs};
 use crate::exit::UNSUCCESSFUL;

@@ -4,6 +4,7 @@ use anyhow::Result;
 use evenkeel_journal::{UndoOptions, runtime_dir};
 
 use crate::cli::UndoArgs;
+use crate::irq;
 use crate::job::remove_dead_sockets;
 
 /// Undoes all journals of this user, and prints what was done.
@@ -28,15 +29,7 @@ pub fn main(args: &UndoArgs) -> Result<i32> {
     for kept in &report.kept {
         println!("{}: left on CPUs {}, which another process set.", kept.task, kept.found);
     }
-    for file in &report.restored_settings {
-        println!("{}: set back to its earlier value.", file.display());
-    }
-    for kept in &report.kept_settings {
-        println!("{}: left at {}, which another process set.", kept.file.display(), kept.found);
-    }
-    for ban in &report.lifted_bans {
-        println!("irqbalance (process {}) may move line {} again.", ban.pid, ban.line);
-    }
+    irq::taken_back(&report).iter().for_each(|line| println!("{line}"));
     for foreign in &report.foreign {
         println!("{}: {}", foreign.path.display(), foreign.why);
     }

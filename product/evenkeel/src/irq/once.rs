@@ -38,13 +38,12 @@ pub fn main(args: &IrqOnceArgs) -> Result<i32> {
     };
     let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let supervisor = supervisor::command(&args.faults);
-    let mut mover = Mover::open(&directory, command, supervisor, args.take_over)?;
     let mut observer = Observer::start(args.mode)?;
     if let Some(why) = reason_against_aim(args.mode, &observer) {
-        mover.close();
         warn(&why);
         return Ok(IMPOSSIBLE);
     }
+    let mut mover = Mover::open(&directory, command, supervisor, args.take_over)?;
     if args.take_over {
         observer.take_over();
     }
