@@ -24,13 +24,6 @@ impl Message {
         self
     }
 
-    /// With a field of type `int32` or `int64`.
-    #[must_use]
-    pub fn int(self, field: u32, value: i64) -> Self {
-        // Negative numbers are written in two's complement, in ten bytes.
-        self.uint(field, value as u64)
-    }
-
     /// With a field of type `double`.
     #[must_use]
     pub fn double(mut self, field: u32, value: f64) -> Self {
@@ -91,8 +84,8 @@ mod tests {
         assert_eq!(text, *b"\x12\x07testing");
         let inner = Message::new().uint(1, 150);
         assert_eq!(Message::new().message(3, inner).into_bytes(), [0x1a, 3, 0x08, 0x96, 1]);
-        let minus_two = Message::new().int(1, -2).into_bytes();
-        assert_eq!(minus_two, [&[0x08, 0xfe][..], &[0xff; 8], &[0x01]].concat());
+        let largest = Message::new().uint(1, u64::MAX).into_bytes();
+        assert_eq!(largest, [&[0x08][..], &[0xff; 9], &[0x01]].concat());
     }
 
     proptest! {
