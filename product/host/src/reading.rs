@@ -144,7 +144,7 @@ impl TaskReading {
     }
 
     /// Time on a CPU, all included.
-    fn on_cpu_ns(&self) -> u64 {
+    pub(crate) fn on_cpu_ns(&self) -> u64 {
         self.run_ns + self.stolen_ns
     }
 

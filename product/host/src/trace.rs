@@ -323,7 +323,7 @@ fn suspended_ns() -> u64 {
 
 /// Whether a task was on a CPU, or waited for one, since `then`.
 fn has_wanted_a_cpu(now: &TaskReading, then: &TaskReading) -> bool {
-    let wanted_ns = |task: &TaskReading| task.run_ns + task.stolen_ns + task.wait_ns;
+    let wanted_ns = |task: &TaskReading| task.on_cpu_ns() + task.wait_ns;
     wanted_ns(now) > wanted_ns(then)
 }
 

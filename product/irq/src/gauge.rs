@@ -20,7 +20,8 @@ pub(crate) struct Gauge {
     threads_ns: u64,
 }
 
-/// What interrupts took in an interval: never less than what a snapshot of it shows.
+/// What interrupts took in an interval: never less than what a snapshot of it shows,
+/// unless a thread has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Burden {
     pub interval_ns: u64,
@@ -45,8 +46,8 @@ impl Gauge {
     /// What was counted after `before` was read.
     pub fn since(&self, before: &Self) -> Burden {
         let cpus_ns = self.cpus_ns.since(&before.cpus_ns);
-        // A thread may have run on any CPU. One that has ended takes its time along: then nothing is
-        // added.
+        // A thread may have run on any CPU. A thread that has ended takes its time out of the sum: if
+        // that makes the sum smaller, nothing is added.
         let threads_ns = self.threads_ns.saturating_sub(before.threads_ns);
         let largest_ns = cpus_ns.iter().map(|(_, ns)| ns).max().unwrap_or(0);
         Burden {

@@ -102,7 +102,7 @@ impl Mover {
     fn tell_new_irqbalance(&mut self) -> Result<(), JournalError> {
         let Beside::TakesOver(told) = &mut self.irqbalance else { return Ok(()) };
         let session = self.session.session();
-        let lines: Vec<u32> = session.lines().iter().map(|line| line.number).collect();
+        let lines = numbers_of_lines(session);
         // Nothing to tell, and to look for it takes a look at every process.
         if lines.is_empty() {
             return Ok(());

@@ -84,7 +84,7 @@ pub struct Observer {
     taken_pct: BTreeMap<u32, f64>,
     /// None: the last interval was too quiet for it to be read.
     last: Option<Reading>,
-    /// One that ran when it was looked for last.
+    /// An irqbalance that ran when it was looked for last.
     irqbalance: Option<Irqbalance>,
     /// Lines are moved although irqbalance runs: it is told to leave these alone.
     takes_over: bool,
@@ -183,7 +183,7 @@ impl Observer {
         Ok(Some(snapshot))
     }
 
-    /// Whether irqbalance runs: the one that ran last, or any.
+    /// Whether an irqbalance runs. The process that was found last is looked at first.
     fn irqbalance_runs(&mut self) -> bool {
         let runs = |one: &Irqbalance| {
             let command = std::fs::read_to_string(format!("/proc/{}/comm", one.pid));

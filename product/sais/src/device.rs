@@ -150,8 +150,10 @@ impl Device {
                     .to_owned(),
             );
         }
+        if !self.strips_vlan {
+            return None;
+        }
         let missed_by = match self.devices_above(devices) {
-            _ if !self.strips_vlan => return None,
             Some(above) if above.is_empty() => return None,
             Some(above) => above.join(", "),
             None => {

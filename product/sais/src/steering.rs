@@ -281,13 +281,11 @@ impl Steering {
             return Ok(());
         }
         self.device_seen = Instant::now();
-        if is_missing {
-            self.attachment = Some(put_on(&self.object, self.steer, &self.device, self.xdp)?);
-            return Ok(());
+        if is_chosen {
+            let Some(loss) = self.device.native_loss() else { return Ok(()) };
+            tracing::warn!("{}: native XDP ends, because {loss}", self.device.name);
+            self.take_off()?;
         }
-        let Some(loss) = self.device.native_loss() else { return Ok(()) };
-        tracing::warn!("{}: native XDP ends, because {loss}", self.device.name);
-        self.take_off()?;
         self.attachment = Some(put_on(&self.object, self.steer, &self.device, self.xdp)?);
         Ok(())
     }

@@ -8,7 +8,7 @@
 //! | `state` | the state as a file, on SIGUSR1 |
 //! | `saved` | the joined programs on disk, for the next daemon |
 //! | `statistics` | figures, as JSON |
-//! | `lost` | what CPUs lose: all of them, and the one that loses the most |
+//! | `lost` | what CPUs lose: all of them, and the CPU that loses the most |
 //! | `totals` | what is counted over all programs |
 //! | `known_metrics` | which metrics there are |
 //! | `openmetrics` | the figures as OpenMetrics |
