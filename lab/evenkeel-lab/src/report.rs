@@ -217,7 +217,7 @@ fn compare(product: &Path, words: &[OsString], time: Duration) -> Result<(Value,
         if now >= until + PATIENCE {
             child.kill()?;
             child.wait()?;
-            bail!("it did not end in {} s", (time + 2 * PATIENCE).as_secs());
+            bail!("it did not end in {} s", (time + PATIENCE * 3 / 2).as_secs());
         }
         if now >= until && !is_told {
             // It then says what it has found so far.

@@ -17,9 +17,7 @@ use common::{MS, Sim, caches, hog, longest_wait_ns, only, paper};
 
 /// A mask of these CPUs.
 fn cpus<const N: usize>(cpus: [u32; N]) -> Option<Arc<Mask>> {
-    let mut mask = Mask::EMPTY;
-    cpus.iter().for_each(|cpu| mask.set(*cpu));
-    Some(Arc::new(mask))
+    Some(Arc::new(Mask::from(&cpus.into_iter().collect())))
 }
 
 /// The CPU goes at this time.

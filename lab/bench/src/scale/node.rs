@@ -87,9 +87,7 @@ fn ns(ms: f64) -> u64 {
 }
 
 fn only(cpus: impl IntoIterator<Item = u32>) -> Option<Arc<Mask>> {
-    let mut mask = Mask::EMPTY;
-    cpus.into_iter().for_each(|cpu| mask.set(cpu));
-    Some(Arc::new(mask))
+    Some(Arc::new(Mask::from(&cpus.into_iter().collect())))
 }
 
 impl Node {
