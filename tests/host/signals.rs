@@ -3,7 +3,7 @@
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::roles::role;
 use crate::support::*;
@@ -160,6 +160,37 @@ fn a_stopped_program_goes_on_when_it_is_continued() {
         drop(counter.evenkeel.stdin.take());
         assert_eq!(ended(&mut counter.evenkeel).code(), Some(0));
     }
+}
+
+/// As a batch system suspends a job. The time of the stop counts for nothing.
+#[test]
+fn a_stopped_program_is_left_alone() {
+    let Some(_) = two_cpus("a_stopped_program_is_left_alone") else { return };
+    let host = Host::new();
+    let (json, log) = (host.path("json"), host.path("log"));
+    let flags = ["-v", "--placement", "hard", "--json", json.to_str().unwrap()];
+    let mut command = host.run(&[&flags, &EAGER[..]].concat(), &role("worker"));
+    command.stderr(std::fs::File::create(&log).unwrap());
+    let worker = Worker::start_by(&mut command, 2);
+    worker.wait_moved(&host, 2);
+    let logged = |what: &str| std::fs::read_to_string(&log).unwrap().contains(what);
+    kill(worker.pid, libc::SIGSTOP);
+    wait_for("the log of the stop", || logged("the program is stopped"));
+    let masks: Vec<_> = worker.threads.iter().map(|tid| mask(*tid)).collect();
+    let since = Instant::now();
+    std::thread::sleep(Duration::from_millis(1200));
+    assert!(worker.threads.iter().map(|tid| mask(*tid)).eq(masks), "pins stay as they are");
+    let (before, stop) = (host.pins().len(), since.elapsed());
+    kill(worker.pid, libc::SIGCONT);
+    wait_for("the log of its end", || logged("the program was continued"));
+    wait_for("more moves", || host.pins().len() > before);
+    assert!(worker.end().success());
+    let summary: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let ns =
+        |value: &serde_json::Value| Duration::from_nanos(value["elapsed_ns"].as_u64().unwrap());
+    let (elapsed, counted) = (ns(&summary), ns(&summary["cpus"][0]));
+    assert!(counted + stop <= elapsed, "{counted:?} of {elapsed:?}, stopped for {stop:?}");
 }
 
 #[test]

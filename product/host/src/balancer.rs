@@ -213,8 +213,8 @@ impl Balancer {
         self.programs.get(&program).into_iter().flat_map(Program::decisions)
     }
 
-    /// Balances the programs that are due. Returns their numbers. When nothing else is to be done, call
-    /// [`Observer::open_due_window`].
+    /// Balances the programs that are due. Returns the numbers of those that were not stopped. When
+    /// nothing else is to be done, call [`Observer::open_due_window`].
     ///
     /// # Errors
     /// Nothing can be observed. The programs are tried again after their next interval.
@@ -241,12 +241,14 @@ impl Balancer {
         } else if result.is_ok() {
             result = self.balance_all(&mut programs);
         }
+        let mut balanced = Vec::new();
         for (number, mut program) in programs {
             // From now and not from the last deadline: after a suspend there is nothing to catch up.
             program.due_ns = monotonic_ns() + program.interval_ns;
+            balanced.extend((!program.is_left_out()).then_some(number));
             self.programs.insert(number, program);
         }
-        result.map(|()| due)
+        result.map(|()| balanced)
     }
 
     /// The programs of the round that starts now; none while no program is due.
@@ -280,8 +282,10 @@ impl Balancer {
         Ok(())
     }
 
-    /// What is to be known of a program before its plan; `None`: no time has passed.
+    /// What is to be known of a program before its plan; `None`: no time has passed, or the program was
+    /// stopped meanwhile.
     fn look(&mut self, number: u32, program: &mut Program) -> Option<Seen> {
+        let was_stopped = program.was_stopped(number, self.observer.last());
         program.interval_ns = program.state.first_interval_ns();
         if let Some(shares) = &program.shares {
             shares.beat();
@@ -293,7 +297,12 @@ impl Balancer {
         if let Some(session) = self.session.as_mut().map(SupervisedSession::session) {
             program.free_new_tasks(number, &now, session);
         }
+        let then = Rc::clone(&program.last);
         let waits = program.note_reading(number, now);
+        if was_stopped {
+            program.leave_out(&then);
+            return None;
+        }
         self.observer.attend(number, &snapshot);
         if let Some(working_sets) = &mut program.working_sets {
             working_sets.measure(&mut snapshot);

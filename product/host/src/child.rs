@@ -297,6 +297,12 @@ impl Child {
         info.ssi_code <= 0 && !is_own && sender != self.pid && self.signals_all != Some(sender)
     }
 
+    /// Whether this process is to stop as the command did. A process that signals all others stops and
+    /// continues this one by itself.
+    fn stops_for_a_shell(&self, status: i32) -> bool {
+        self.signals_all.is_none() && is_for_a_shell(libc::WSTOPSIG(status))
+    }
+
     fn collect(&self) -> Result<Option<End>, ChildError> {
         loop {
             let mut status = 0;
@@ -313,7 +319,7 @@ impl Child {
                 Ok(_) if libc::WIFSIGNALED(status) => {
                     return Ok(Some(End::Killed(libc::WTERMSIG(status))));
                 }
-                Ok(_) if libc::WIFSTOPPED(status) && is_for_a_shell(libc::WSTOPSIG(status)) => {
+                Ok(_) if libc::WIFSTOPPED(status) && self.stops_for_a_shell(status) => {
                     // The shell waits for evenkeel to stop, and continues evenkeel alone (or both).
                     raise(Signal::SIGSTOP)?;
                     let _ = kill(self.pid, Signal::SIGCONT);

@@ -34,6 +34,7 @@
 //! | `signs` | what tells that CPUs are unequal, without anything being loaded |
 //! | `quiet` | the time of a run before there is such a sign |
 //! | `rest` | when the accounting is unloaded for a while, since nothing is gained |
+//! | `stops` | when a program is stopped, as a suspended job is: nothing is told by such an interval |
 //! | `child` | the command of `run`: its start, signals and end |
 //! | `wait` | the sleep between two rounds |
 //! | `run` | the loop of `evenkeel run` |
@@ -71,6 +72,7 @@ mod served;
 mod shares;
 mod signs;
 mod status_file;
+mod stops;
 mod summary;
 mod threads;
 mod trace;

@@ -13,6 +13,7 @@ use crate::proof::Proof;
 use crate::reading::Reading;
 use crate::rest::Useless;
 use crate::shares::{Shares, SharesStatus};
+use crate::stops::{self, Stops};
 use crate::summary::Totals;
 use crate::threads::{ThreadWatch, families_of};
 use crate::waits::{ThreadTimes, Waits};
@@ -43,6 +44,7 @@ pub(crate) struct Program {
     /// Only with a policy that selects by working set.
     pub(crate) working_sets: Option<WorkingSets>,
     pub(crate) totals: Totals,
+    stops: Stops,
     decisions: VecDeque<Decision>,
     /// The reading of the last round.
     pub(crate) last: Rc<Reading>,
@@ -78,6 +80,7 @@ impl Program {
             threads: None,
             working_sets,
             totals: Totals::new(machine, now),
+            stops: Stops::default(),
             decisions: VecDeque::new(),
             cpus: CpuSet::new(),
             cpus_at_ns: 0,
@@ -154,6 +157,30 @@ impl Program {
         }
         self.last = now;
         waits
+    }
+
+    /// Whether the interval that ended with the reading `now` tells nothing, since the program was
+    /// stopped for a part of it.
+    pub(crate) fn was_stopped(&mut self, number: u32, now: &Reading) -> bool {
+        let is_stopped = now.tasks_of(number).is_some_and(stops::are_stopped);
+        self.stops.note(is_stopped, now.at_ns.saturating_sub(self.due_ns))
+    }
+
+    /// Whether that was so in the last round.
+    pub(crate) fn is_left_out(&self) -> bool {
+        self.stops.is_left_out
+    }
+
+    /// Leaves out the interval from the reading `then` to the last one.
+    pub(crate) fn leave_out(&mut self, then: &Reading) {
+        self.totals.leave_out(then, &self.last);
+        self.proof.pass(self.last.at_ns.saturating_sub(then.at_ns));
+        if let Some(shares) = &mut self.shares {
+            shares.leave_out();
+        }
+        if self.stops.is_stopped {
+            self.interval_ns = stops::LOOK_NS;
+        }
     }
 
     /// How it waited in the last two to four seconds, and where the time of its threads went.

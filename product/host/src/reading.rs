@@ -102,7 +102,8 @@ pub struct TaskReading {
 }
 
 impl CpuReading {
-    fn continued(&self, last: &Self, first: &Self) -> Self {
+    /// These counters as those that were `last` when they were `first`.
+    pub(crate) fn continued(&self, last: &Self, first: &Self) -> Self {
         let go_on = |of: fn(&Self) -> u64| of(last) + of(self).saturating_sub(of(first));
         Self {
             irq_ns: go_on(|one| one.irq_ns),

@@ -369,7 +369,7 @@ impl Balancing {
 
     fn balance(&mut self, trace: &mut Trace) {
         match self.balancer.balance_due() {
-            // A window for barriers ended, and nothing was decided.
+            // A window for barriers ended, or the program is stopped: nothing was decided.
             Ok(due) if due.is_empty() => return,
             Ok(_) => {}
             Err(why) => tracing::warn!("{why}"),

@@ -106,6 +106,11 @@ impl Shares {
         self.standing != Standing::Free
     }
 
+    /// Leaves out the laps of the interval that ended.
+    pub(crate) fn leave_out(&mut self) {
+        self.laps = self.page.read().laps;
+    }
+
     /// How it is now.
     pub(crate) fn status(&self) -> SharesStatus {
         let report = self.page.read();

@@ -97,6 +97,17 @@ impl Totals {
         }
     }
 
+    /// Leaves out what the CPUs did between two readings, as if the run had begun later.
+    pub(crate) fn leave_out(&mut self, then: &Reading, now: &Rc<Reading>) {
+        self.first.at_ns += now.at_ns.saturating_sub(then.at_ns);
+        for (cpu, first) in &mut self.first.cpus {
+            if let Some((then, now)) = then.cpus.get(cpu).zip(now.cpus.get(cpu)) {
+                *first = now.continued(first, then);
+            }
+        }
+        self.last = Rc::clone(now);
+    }
+
     /// Counts a rest that lasts to the end: no reading has its time.
     pub(crate) fn count_rest(&mut self, rested_ns: u64) {
         self.rested_to_end_ns = rested_ns;
@@ -507,6 +518,20 @@ mod tests {
         };
         let cpus = (0..).zip(taken.iter().map(cpu)).collect();
         Rc::new(Reading { at_ns, cpus, ..Reading::default() })
+    }
+
+    #[test]
+    fn what_was_left_out_counts_for_nothing() {
+        let machine = Machine::preset("small").unwrap();
+        let readings = [(1, 0.5), (3, 0.6), (10, 4.0), (12, 4.1)];
+        let readings = readings.map(|(at_s, taken)| reading(at_s * S, &[taken]));
+        let mut totals = Totals::new(&machine, &readings[0]);
+        totals.add(&snapshot(&[0]), &readings[1]);
+        totals.leave_out(&readings[1], &readings[2]);
+        totals.add(&snapshot(&[0]), &readings[3]);
+        let cpus = totals.cpus();
+        assert_eq!((totals.intervals, cpus[0].elapsed_ns), (2, 4 * S));
+        assert_eq!(cpus[0].softirq_ns.div_ceil(S / 100), 20, "{cpus:?}");
     }
 
     fn snapshot(usable: &[u32]) -> Snapshot {

@@ -30,6 +30,9 @@ impl Balancer {
         for (number, program) in programs.iter_mut().filter(|(_, program)| !program.is_watched) {
             seen.extend(self.look(*number, program).map(|seen| (*number, seen)));
         }
+        if seen.is_empty() {
+            return Ok(());
+        }
         let looked_at = programs.iter().filter(|(number, _)| seen.contains_key(number));
         let usable =
             looked_at.fold(CpuSet::new(), |all, (_, program)| all.union(&self.usable(program)));
