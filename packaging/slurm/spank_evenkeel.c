@@ -293,6 +293,15 @@ static bool is_list(const char *path)
 	       (memcmp(magic, "\177ELF", 4) && memcmp(magic, "#!", 2));
 }
 
+// Whether the task is a container of `srun --container`: its words were given to the runtime before.
+static bool is_container(spank_t spank)
+{
+	char bundle[2];
+	spank_err_t found = spank_getenv(spank, "SLURM_CONTAINER", bundle, sizeof(bundle));
+
+	return found == ESPANK_NOSPACE || (found == ESPANK_SUCCESS && *bundle);
+}
+
 static void say_why_not(int local_id)
 {
 	if (local_id == 0)
@@ -326,6 +335,8 @@ int slurm_spank_task_init(spank_t spank, int ac, char **av)
 		snprintf(why_not, sizeof(why_not), "%s: %s", program, strerror(errno));
 	if (!*why_not && find_program(spank, argv[0], file) && is_list(file))
 		snprintf(why_not, sizeof(why_not), "%s is no program that it can start", argv[0]);
+	if (!*why_not && is_container(spank))
+		strcpy(why_not, "the program of a container (--container) cannot be started by it");
 	if (*why_not) {
 		say_why_not(local_id);
 		return ESPANK_SUCCESS;
