@@ -211,7 +211,8 @@ fn stand_ins(host: &Host, state: &str, answers: &str) -> PathBuf {
          while case $1 in -*) ;; *) false;; esac; do shift; done\n{answers}",
         host.path("asked").display()
     );
-    for (name, script) in [("scontrol", scontrol), ("srun", srun)] {
+    let sinfo = format!("cat '{}'", host.path("states").display());
+    for (name, script) in [("scontrol", scontrol), ("srun", srun), ("sinfo", sinfo)] {
         let path = folder.join(name);
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -276,6 +277,33 @@ fn the_nodes_of_a_job_are_asked_by_srun() {
         text(&done.stdout).contains("\"usage\" is no answer of evenkeel cluster node"),
         "{done:?}"
     );
+}
+
+#[test]
+fn a_node_that_takes_no_job_is_named_and_the_others_are_asked() {
+    let host = Host::new();
+    only_summary(&short_task(&host, &[]));
+    let folder = stand_ins(&host, "COMPLETED", &FIRST_ANSWERS.replace("exit 1", "exit 0"));
+    std::fs::write(host.path("states"), "n7 idle\nn8 drain\n").unwrap();
+    let done = output(&mut asking(&host, &folder, &["77", "--json"]));
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    let report: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(report["steps"][0]["records"][0]["node"], "n7");
+    assert_eq!(report["nodes_without_record"], serde_json::json!(["n8"]));
+    assert_eq!(report["problems"], serde_json::json!(["n8 takes no job now (drain)"]));
+    let asked = std::fs::read_to_string(host.path("asked")).unwrap();
+    assert!(asked.starts_with("--nodelist=n7 --nodes=1 --ntasks=1 "), "{asked}");
+    std::fs::write(host.path("states"), "n7 down*\nn8 drain\n").unwrap();
+    let done = output(&mut asking(&host, &folder, &["77"]));
+    assert_eq!(done.status.code(), Some(2), "{done:?}");
+    let said = text(&done.stderr);
+    let states = "n7 takes no job now (down*), n8 takes no job now (drain); ask again later";
+    assert!(said.contains(states), "{said}");
+    // A step of the job is started there all the same.
+    let folder = stand_ins(&host, "RUNNING", FIRST_ANSWERS);
+    output(&mut asking(&host, &folder, &["77"]));
+    let asked = std::fs::read_to_string(host.path("asked")).unwrap();
+    assert!(asked.starts_with("--nodelist=n[7-8] --nodes=2 "), "{asked}");
 }
 
 #[test]

@@ -15,6 +15,12 @@ use crate::exit::NotRunning;
 /// What a report can do without Slurm.
 const REMEDY: &str =
     "run this where Slurm's commands are, or give the directory of the records (--from)";
+/// The same where the nodes cannot be asked.
+const OTHER_WAYS: &str = "ask again later, name other nodes (--nodes), or have the records on a file \
+                          system that all nodes share (table [cluster], --from)";
+/// The states of a node, as `sinfo` abbreviates them, in which it takes no job: down, drained, draining,
+/// failed.
+const CLOSED: [&str; 3] = ["down", "dr", "fail"];
 /// How long the nodes of a job that has ended may be busy with others, in seconds.
 const PATIENCE_S: u32 = 30;
 
@@ -29,8 +35,8 @@ pub struct Asked {
 /// What Slurm knows of a job.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Job {
-    /// Its nodes, as a list like `node[1-2]`.
-    nodes: String,
+    /// Its nodes, as a list like `node[1-2]`; of a heterogeneous job, a list for each component.
+    nodes: Vec<String>,
     /// Its number, while it runs: the nodes can be asked by a step of it.
     runs_as: Option<String>,
     partition: Option<String>,
@@ -43,11 +49,22 @@ struct Job {
 /// answers.
 pub fn ask(job: &JobId, nodes: Option<&str>) -> Result<Asked> {
     let known = match nodes {
-        Some(list) => Job { nodes: list.to_owned(), ..Job::default() },
+        Some(list) => Job { nodes: vec![list.to_owned()], ..Job::default() },
         None => find(job)?,
     };
-    let nodes = expand(&known.nodes)?;
-    let output = start_step(job, &known, nodes.len())?;
+    let nodes = expand(&known.nodes.join(","))?;
+    // A job of its own would wait for nodes that take none. A step of a running job starts on them, too.
+    let closed = if known.runs_as.is_none() { closed(&nodes) } else { BTreeMap::new() };
+    let open: Vec<&str> =
+        nodes.iter().map(String::as_str).filter(|node| !closed.contains_key(*node)).collect();
+    let why_closed =
+        closed.iter().map(|(node, state)| format!("{node} takes no job now ({state})"));
+    let why_closed: Vec<String> = why_closed.collect();
+    if open.is_empty() {
+        bail!("job {job}: {}; {OTHER_WAYS}", why_closed.join(", "));
+    }
+    let list = if closed.is_empty() { known.nodes.join(",") } else { open.join(",") };
+    let output = start_step(job, &known, &list, open.len())?;
     let said = String::from_utf8_lossy(&output.stderr);
     let answers = by_task(&output.stdout);
     if answers.is_empty() {
@@ -55,16 +72,11 @@ pub fn ask(job: &JobId, nodes: Option<&str>) -> Result<Asked> {
             Some(_) => "a step of the job".to_owned(),
             None => format!("a job of its own, which waits for its nodes for {PATIENCE_S} s"),
         };
-        bail!(
-            "job {job}: srun could not ask {} by {how}: {}; ask again later, name other nodes \
-             (--nodes), or have the records on a file system that all nodes share (table [cluster], \
-             --from)",
-            known.nodes,
-            in_a_line(&said)
-        );
+        bail!("job {job}: srun could not ask {list} by {how}: {}; {OTHER_WAYS}", in_a_line(&said));
     }
+    let mut silent: Vec<String> = open.into_iter().map(str::to_owned).collect();
     let mut asked = Asked { nodes, ..Asked::default() };
-    let mut silent = asked.nodes.clone();
+    asked.found.problems.extend(why_closed);
     for answer in answers.values() {
         match Answer::parse(answer) {
             Ok(answer) => {
@@ -88,15 +100,22 @@ fn find(job: &JobId) -> Result<Job> {
     let shown = run("scontrol", ["--oneliner", "show", "job", job.as_str()])?;
     if shown.status.success() {
         let text = String::from_utf8_lossy(&shown.stdout);
-        return of_controller(job, line_of(&text, job)?);
+        let line = line_of(&text, job)?;
+        let mut known = of_controller(job, line)?;
+        for component in text.lines().filter(|other| is_further_component(other, line)) {
+            let state = field(component, "JobState").unwrap_or("unknown");
+            known.nodes.push(check_nodes(job, field(component, "NodeList"), state)?);
+        }
+        return Ok(known);
     }
     let job_flag = format!("--jobs={job}");
     let format = "--format=JobID,JobIDRaw,NodeList,Partition,UID";
     let words = [job_flag.as_str(), "--allocations", "--noheader", "--parsable2", format];
     let kept = run("sacct", words).ok().filter(|kept| kept.status.success());
     let kept = kept.map(|kept| String::from_utf8_lossy(&kept.stdout).into_owned());
-    if let Some(line) = line_of_accounting(kept.as_deref().unwrap_or_default(), job)? {
-        return of_accounting(job, line);
+    let kept = kept.as_deref().unwrap_or_default();
+    if let Some(line) = line_of_accounting(kept, job)? {
+        return of_accounting(job, line, kept);
     }
     bail!(
         "job {job}: Slurm does not know it: {}; without accounting it forgets a job some minutes after \
@@ -123,6 +142,12 @@ fn line_of<'a>(text: &'a str, job: &JobId) -> Result<&'a str> {
     }
     let line = text.lines().find(|line| is_of(line, job));
     line.with_context(|| array_error(job))
+}
+
+/// Whether a line of `scontrol` is about another component of the heterogeneous job of a line.
+fn is_further_component(other: &str, line: &str) -> bool {
+    let leader = field(line, "HetJobId");
+    leader.is_some() && field(other, "HetJobId") == leader && other != line
 }
 
 /// Whether a line of `sacct` is about exactly this job. The last task of an array has the array's own
@@ -163,7 +188,12 @@ fn of_controller(job: &JobId, line: &str) -> Result<Job> {
     let uid = user.rsplit_once('(').map(|(_, uid)| uid.trim_end_matches(')'));
     check_user(job, uid)?;
     let state = field(line, "JobState").unwrap_or("unknown");
-    let nodes = check_nodes(job, field(line, "NodeList"), state)?;
+    let leader = field(line, "HetJobId");
+    let is_other = |leader: &&str| leader.parse().is_ok_and(|leader| !job.is(leader, None));
+    if let Some(leader) = leader.filter(is_other) {
+        bail!("job {job} is a component of the heterogeneous job {leader}: name that");
+    }
+    let nodes = vec![check_nodes(job, field(line, "NodeList"), state)?];
     let runs = matches!(state, "RUNNING" | "SUSPENDED");
     Ok(Job {
         nodes,
@@ -172,10 +202,16 @@ fn of_controller(job: &JobId, line: &str) -> Result<Job> {
     })
 }
 
-fn of_accounting(job: &JobId, line: &str) -> Result<Job> {
+/// What a line of `sacct` says, and the others of the text, if these are further components.
+fn of_accounting(job: &JobId, line: &str, text: &str) -> Result<Job> {
     // Its name and its number.
     let mut fields = line.split('|').skip(2);
-    let nodes = check_nodes(job, fields.next(), "unknown")?;
+    let mut nodes = vec![check_nodes(job, fields.next(), "unknown")?];
+    let component = format!("{job}+");
+    let is_further = |other: &&str| other.starts_with(&component) && *other != line;
+    for other in text.lines().filter(is_further) {
+        nodes.push(check_nodes(job, other.split('|').nth(2), "unknown")?);
+    }
     let partition = fields.next().filter(|name| !name.is_empty()).map(str::to_owned);
     check_user(job, fields.next())?;
     Ok(Job { nodes, runs_as: None, partition })
@@ -217,15 +253,37 @@ fn expand(list: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Runs this executable on each node.
-fn start_step(job: &JobId, known: &Job, nodes: usize) -> Result<Output> {
+/// The nodes that take no job now, and the state of each. Where `sinfo` does not tell, none.
+fn closed(nodes: &[String]) -> BTreeMap<String, String> {
+    let list = format!("--nodes={}", nodes.join(","));
+    let shown = run("sinfo", ["--noheader", "--Node", "--format=%N %t", &list]);
+    let text = shown.map(|shown| String::from_utf8_lossy(&shown.stdout).into_owned());
+    closed_in(&text.unwrap_or_default())
+}
+
+fn closed_in(text: &str) -> BTreeMap<String, String> {
+    let closed = text.lines().filter_map(|line| {
+        let (node, state) = line.trim().split_once(' ')?;
+        let is_closed = CLOSED.iter().any(|closed| state.starts_with(closed));
+        is_closed.then(|| (node.to_owned(), state.to_owned()))
+    });
+    closed.collect()
+}
+
+/// Runs this executable on each node of a list.
+fn start_step(job: &JobId, known: &Job, list: &str, nodes: usize) -> Result<Output> {
     let program = std::env::current_exe().context("this executable cannot be found")?;
     let mut srun = command("srun");
-    srun.arg(format!("--nodelist={}", known.nodes))
-        .arg(format!("--nodes={nodes}"))
-        .arg(format!("--ntasks={nodes}"))
-        // Lines of different nodes are kept apart by a label.
-        .args(["--ntasks-per-node=1", "--label", "--quiet", "--chdir=/", "--mpi=none", "--wait=0"]);
+    if known.runs_as.is_some() && known.nodes.len() > 1 {
+        // A step of several components takes no list: it has all nodes of all.
+        srun.arg(format!("--het-group=0-{}", known.nodes.len() - 1));
+    } else {
+        srun.arg(format!("--nodelist={list}"))
+            .arg(format!("--nodes={nodes}"))
+            .arg(format!("--ntasks={nodes}"));
+    }
+    // Lines of different nodes are kept apart by a label.
+    srun.args(["--ntasks-per-node=1", "--label", "--quiet", "--chdir=/", "--mpi=none", "--wait=0"]);
     // A job that is suspended takes no step: it must not be waited for.
     srun.arg(format!("--immediate={PATIENCE_S}"));
     if let Some(number) = &known.runs_as {
@@ -317,7 +375,7 @@ mod tests {
     fn the_nodes_of_a_job_are_read_from_the_controller() {
         let known = |state, nodes| of_controller(&job("77"), &line(own_uid(), state, nodes));
         let running = known("RUNNING", "node[1-2]").unwrap();
-        assert_eq!((running.nodes.as_str(), running.runs_as.as_deref()), ("node[1-2]", Some("77")));
+        assert_eq!((&running.nodes[0][..], running.runs_as.as_deref()), ("node[1-2]", Some("77")));
         let ended = known("COMPLETED", "node1").unwrap();
         assert_eq!((ended.runs_as, ended.partition.as_deref()), (None, Some("all")));
         let why = known("PENDING", "(null)").unwrap_err().to_string();
@@ -325,6 +383,29 @@ mod tests {
         let other = of_controller(&job("77"), &line(own_uid() + 1, "RUNNING", "node1"));
         let why = other.unwrap_err().to_string();
         assert!(why.contains("run this command as that user"), "{why}");
+    }
+
+    #[test]
+    fn a_heterogeneous_job_has_the_nodes_of_all_components() {
+        let component = |number: u32, node: &str| {
+            let line = line(own_uid(), "RUNNING", node).replace("JobId=77", "JobId=NUMBER");
+            line.replacen("JobId=NUMBER", &format!("JobId={number} HetJobId=77"), 1)
+        };
+        let (first, second) = (component(77, "node1"), component(78, "node2"));
+        assert!(is_further_component(&second, &first) && !is_further_component(&first, &first));
+        let other = line(own_uid(), "RUNNING", "node3");
+        assert!(!is_further_component(&other, &first) && !is_further_component(&first, &other));
+        let why = of_controller(&job("78"), &second).unwrap_err().to_string();
+        assert!(why.contains("a component of the heterogeneous job 77: name that"), "{why}");
+        assert_eq!(of_controller(&job("77"), &first).unwrap().nodes, ["node1"]);
+    }
+
+    #[test]
+    fn nodes_that_take_no_job_are_told_by_their_state() {
+        let text = "n1 idle\nn2 drain\nn3 down*\nn4 mix\nn2 drain\nn5 drng\nn6 idle*\n";
+        let closed = closed_in(text);
+        assert_eq!(closed.keys().collect::<Vec<_>>(), ["n2", "n3", "n5"]);
+        assert_eq!(closed["n3"], "down*");
     }
 
     #[test]
@@ -349,11 +430,15 @@ mod tests {
     #[test]
     fn the_accounting_is_read_as_well() {
         let own = own_uid();
-        let known = of_accounting(&job("77"), &format!("77|77|node[1-2]|all|{own}")).unwrap();
+        let known = |line: &str, text: &str| of_accounting(&job("77"), line, text);
+        let line = format!("77|77|node[1-2]|all|{own}");
         let expected =
-            Job { nodes: "node[1-2]".into(), runs_as: None, partition: Some("all".into()) };
-        assert_eq!(known, expected);
-        assert!(of_accounting(&job("77"), &format!("77|77|None assigned|all|{own}")).is_err());
+            Job { nodes: vec!["node[1-2]".into()], runs_as: None, partition: Some("all".into()) };
+        assert_eq!(known(&line, &line).unwrap(), expected);
+        assert!(known(&format!("77|77|None assigned|all|{own}"), "").is_err());
+        let text = format!("77+0|77|node1|all|{own}\n77+1|78|node2|all|{own}\n");
+        let line = line_of_accounting(&text, &job("77")).unwrap().unwrap();
+        assert_eq!(known(line, &text).unwrap().nodes, ["node1", "node2"]);
     }
 
     #[test]
