@@ -120,7 +120,7 @@ fn a_requeued_job_runs_again() {
     let number = cluster.sbatch(&[&flags[..], &[&to(&cluster, "out")]].concat(), script);
     let job = number.to_string();
     wait_for("the first step", || !cluster.processes_named("sleep").is_empty());
-    output(cluster.command("scontrol").args(["requeue", &job]));
+    cluster.scontrol(&["requeue", &job]);
     wait_for("its end", || {
         cluster.of_job(number, "Restarts") == "1"
             && cluster.processes_named("slurmstepd").is_empty()

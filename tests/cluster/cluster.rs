@@ -21,13 +21,20 @@ pub struct Wanted {
     pub task_plugin: &'static str,
     /// What tracks the processes of a step.
     pub proctrack: &'static str,
+    /// What starts jobs. Heterogeneous ones are started by backfill alone.
+    pub scheduler: &'static str,
     /// The executable that the plugin is told, in place of the one under test.
     pub program: Option<&'static str>,
 }
 
 impl Default for Wanted {
     fn default() -> Self {
-        Self { task_plugin: "task/none", proctrack: "proctrack/linuxproc", program: None }
+        Self {
+            task_plugin: "task/none",
+            proctrack: "proctrack/linuxproc",
+            scheduler: "sched/builtin",
+            program: None,
+        }
     }
 }
 
@@ -154,7 +161,8 @@ impl Cluster {
         text(&output(self.command(command).args(arguments)).stdout)
     }
 
-    fn states(&self) -> Vec<String> {
+    /// The states of the nodes, like `idle`.
+    pub fn states(&self) -> Vec<String> {
         let said = self.ask("sinfo", &["--noheader", "--Node", "--format=%t"]);
         said.lines().map(str::to_owned).collect()
     }
@@ -174,6 +182,27 @@ impl Cluster {
         found.unwrap_or_default()
     }
 
+    /// `scontrol`, which must succeed.
+    pub fn scontrol(&self, words: &[&str]) {
+        let done = output(self.command("scontrol").args(words));
+        assert!(done.status.success(), "{words:?}: {done:?}");
+    }
+
+    /// The number of the job that runs alone, once it does.
+    pub fn running_job(&self) -> u32 {
+        let running = || {
+            let jobs = self.jobs();
+            jobs.iter().find_map(|job| job.strip_suffix(" R")?.parse::<u32>().ok())
+        };
+        wait_for("a job that runs", || running().is_some());
+        running().unwrap()
+    }
+
+    /// `evenkeel cluster report`.
+    pub fn report(&self, words: &[&str]) -> Output {
+        output(self.command(EVENKEEL).args(["cluster", "report"]).args(words))
+    }
+
     pub fn scancel(&self, words: &[&str]) {
         output(self.command("scancel").args(words));
     }
@@ -182,7 +211,10 @@ impl Cluster {
     pub fn wait_for_no_process(&self) {
         wait_for("the end of all jobs", || self.jobs().is_empty());
         wait_for("the end of all steps", || self.processes_named("slurmstepd").is_empty());
-        wait_for("the end of evenkeel", || self.processes_named("evenkeel").is_empty());
+        // The balancer of a step is started by /proc/self/exe.
+        for name in ["evenkeel", "exe"] {
+            wait_for("the end of evenkeel", || self.processes_named(name).is_empty());
+        }
     }
 
     /// Does the same; evenkeel has left nothing then.
@@ -306,7 +338,7 @@ fn configure(host: &Host, wanted: Wanted) {
     let (name, dir) = (name.trim(), host.path(""));
     let dir = dir.to_str().unwrap().trim_end_matches('/');
     let [controller, first, second] = ports();
-    let Wanted { task_plugin, proctrack, .. } = wanted;
+    let Wanted { task_plugin, proctrack, scheduler, .. } = wanted;
     let cpus = all().len();
     let text = format!(
         "ClusterName=evenkeel\n\
@@ -326,8 +358,8 @@ fn configure(host: &Host, wanted: Wanted) {
          TaskPlugin={task_plugin}\n\
          SelectType=select/cons_tres\n\
          SelectTypeParameters=CR_CPU\n\
-         SchedulerType=sched/builtin\n\
-         SchedulerParameters=batch_sched_delay=0\n\
+         SchedulerType={scheduler}\n\
+         SchedulerParameters=batch_sched_delay=0,bf_interval=1\n\
          MpiDefault=none\n\
          ReturnToService=2\n\
          KillWait=1\n\

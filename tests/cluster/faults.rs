@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 
 use crate::cluster::{Cluster, Wanted};
-use crate::steps::{Step, be_eager, busy};
+use crate::steps::{Step, be_eager, busy, busy_in_a_script};
 use crate::support::*;
 
 /// Runs a step whose two tasks must run as without; its line says why.
@@ -142,5 +142,72 @@ fn the_epilog_clears_up_after_a_user() {
     let epilog = cluster.epilog(NOBODY);
     assert!(epilog.status.success(), "{epilog:?}");
     assert_eq!((files(""), files("journal")), (0, 0), "{epilog:?}");
+    cluster.wait_for_nothing_left();
+}
+
+/// A job that runs there ends as ever, and its step is asked. Afterwards no job starts there, and so the
+/// report cannot ask that node.
+#[test]
+fn a_drained_node_ends_its_job_and_is_named_by_the_report() {
+    let test = "a_drained_node_ends_its_job_and_is_named_by_the_report";
+    let Some(cluster) = Cluster::start(test, Wanted::default()) else { return };
+    be_eager(&cluster.host);
+    let (out, end) = (cluster.host.path("out"), cluster.host.path("end"));
+    let waits = format!("while [ ! -e '{}' ]; do sleep 0.1; done", end.display());
+    let script = format!(
+        "srun {}\n{waits}\n'{EVENKEEL}' cluster report $SLURM_JOB_ID; echo asked: $?",
+        busy_in_a_script("1")
+    );
+    let output = format!("--output={}", out.display());
+    let job = cluster.sbatch(&["-N2", "-n2", "--evenkeel", &output], &script).to_string();
+    assert_eq!(cluster.running_job().to_string(), job);
+    let drain = |node: &str| {
+        cluster.scontrol(&["update", &format!("nodename={node}"), "state=drain", "reason=test"]);
+    };
+    drain("node1");
+    std::fs::write(end, "").unwrap();
+    cluster.wait_for_no_process();
+    assert_eq!(cluster.of_job(job.parse().unwrap(), "JobState"), "COMPLETED");
+    assert!(cluster.left().is_empty(), "{:?}", cluster.left());
+    let written = std::fs::read_to_string(&out).unwrap();
+    assert!(written.contains("asked: 0\n"), "{written}");
+    let report = cluster.report(&[&job]);
+    let said = text(&report.stdout);
+    assert_eq!(report.status.code(), Some(1), "{report:?}");
+    assert!(said.contains("\n  node2: ") && !said.contains("\n  node1: "), "{said}");
+    assert!(said.contains("Not read: node1 takes no job now (drain)"), "{said}");
+    drain("node2");
+    let report = cluster.report(&[&job]);
+    assert_eq!(report.status.code(), Some(2), "{report:?}");
+    assert!(text(&report.stderr).contains("node2 takes no job now (drain)"), "{report:?}");
+    for node in ["node1", "node2"] {
+        cluster.scontrol(&["update", &format!("nodename={node}"), "state=resume"]);
+    }
+    wait_for("idle nodes", || cluster.states() == ["idle", "idle"]);
+    cluster.wait_for_nothing_left();
+}
+
+/// The words of its program were given to the runtime before the plugin is called. The runtime here
+/// starts nothing.
+#[test]
+fn a_container_of_slurm_runs_without() {
+    let Some(cluster) = Cluster::start("a_container_of_slurm_runs_without", Wanted::default())
+    else {
+        return;
+    };
+    let runtime = "RunTimeRun=\"echo in a container\"\nRunTimeQuery=\"true\"\n\
+                   RunTimeKill=\"true\"\nRunTimeDelete=\"true\"\n";
+    std::fs::write(cluster.host.path("oci.conf"), runtime).unwrap();
+    let bundle = cluster.host.path("bundle");
+    std::fs::create_dir_all(bundle.join("rootfs")).unwrap();
+    let config = r#"{"ociVersion": "1.0.0", "root": {"path": "rootfs"}, "process": {"args": ["sh"],
+        "cwd": "/", "env": [], "user": {"uid": 0, "gid": 0}}, "mounts": [], "linux": {}}"#;
+    std::fs::write(bundle.join("config.json"), config).unwrap();
+    let container = format!("--container={}", bundle.display());
+    let plain = Step::run(&mut cluster.srun(&["-n1", &container, "true"]));
+    let under = Step::run(&mut cluster.srun(&["-n1", "--evenkeel", &container, "true"]));
+    under.is_like(&plain);
+    assert_eq!(under.stdout, ["in a container"]);
+    under.says("the program of a container (--container) cannot be started by it; the job runs");
     cluster.wait_for_nothing_left();
 }

@@ -8,10 +8,12 @@ mod cluster;
 mod controller;
 mod faults;
 mod gain;
+mod heterogeneous;
 mod moments;
 mod report;
 mod start;
 mod steps;
+mod suspended;
 // What the tests on the live host use, too; not all of it is needed here.
 #[allow(dead_code)]
 #[path = "../common/support.rs"]

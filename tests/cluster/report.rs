@@ -4,12 +4,8 @@
 use std::process::Output;
 
 use crate::cluster::{Cluster, Wanted};
-use crate::steps::{be_eager, busy};
+use crate::steps::{be_eager, busy_in_a_script};
 use crate::support::*;
-
-fn report(cluster: &Cluster, words: &[&str]) -> Output {
-    output(cluster.command(EVENKEEL).args(["cluster", "report"]).args(words))
-}
 
 fn as_json(done: &Output) -> serde_json::Value {
     serde_json::from_slice(&done.stdout).unwrap_or_else(|why| panic!("{why}: {done:?}"))
@@ -20,7 +16,7 @@ fn a_job_is_reported_node_by_node_while_it_runs_and_after_it() {
     let test = "a_job_is_reported_node_by_node_while_it_runs_and_after_it";
     let Some(cluster) = Cluster::start(test, Wanted::default()) else { return };
     be_eager(&cluster.host);
-    let balanced = busy("2").join(" ").replace("while :; do :; done", "'while :; do :; done'");
+    let balanced = busy_in_a_script("2");
     // Its last line asks from within the job.
     let script = format!(
         "srun -N2 -n4 --overcommit {balanced}\nsrun -N1 -n1 -w node2 --overcommit true\n\
@@ -36,24 +32,24 @@ fn a_job_is_reported_node_by_node_while_it_runs_and_after_it() {
     assert!(text.contains(&format!("Step {job}.0 on node[1-2]:\n  node1: ")), "{text}");
     assert!(text.contains(&format!("Step {job}.1 on node2:\n  node2: ")), "{text}");
     // From outside, while the script runs.
-    let running = report(&cluster, &[&job, "--json"]);
+    let running = cluster.report(&[&job, "--json"]);
     let running = as_json(&running);
     let steps = running["steps"].as_array().unwrap();
     assert!(steps.iter().any(|step| step["step"] == 0), "{running:#}");
     cluster.scancel(&[&job]);
     cluster.wait_for_no_process();
     // Now by a job of its own, and the script has its record, too.
-    let ended = report(&cluster, &[&job, "--json"]);
+    let ended = cluster.report(&[&job, "--json"]);
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     let ended = as_json(&ended);
     let step = ended["steps"].as_array().unwrap().iter().find(|step| step["step"] == 0).unwrap();
     let nodes: Vec<_> =
         step["records"].as_array().unwrap().iter().map(|record| &record["node"]).collect();
     assert_eq!(nodes, ["node1", "node2"], "{ended:#}");
-    let unknown = report(&cluster, &["999999"]);
+    let unknown = cluster.report(&["999999"]);
     assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
     assert!(crate::support::text(&unknown.stderr).contains("job 999999: Slurm does not know it"));
-    let by_name = report(&cluster, &[&job, "--nodes", "node1"]);
+    let by_name = cluster.report(&[&job, "--nodes", "node1"]);
     assert!(crate::support::text(&by_name.stdout).contains("  node1: "), "{by_name:?}");
     cluster.wait_for_nothing_left();
 }

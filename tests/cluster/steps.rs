@@ -57,6 +57,11 @@ pub fn busy(seconds: &str) -> [&str; 5] {
     ["timeout", seconds, "sh", "-c", "while :; do :; done"]
 }
 
+/// The same in the words of a shell.
+pub fn busy_in_a_script(seconds: &str) -> String {
+    busy(seconds).map(|word| format!("'{word}'")).join(" ")
+}
+
 #[test]
 fn the_option_is_offered_and_its_value_checked() {
     let test = "the_option_is_offered_and_its_value_checked";
