@@ -155,6 +155,26 @@ fn log_lines_have_levels_in_the_journal_and_nowhere_else() {
 }
 
 #[test]
+fn levels_of_the_log_are_chosen_by_module_and_a_wrong_choice_is_said() {
+    let host = Host::new();
+    for (levels, is_ready_said, is_wrong) in [
+        ("evenkeel=info", true, false),
+        ("info,evenkeel_host=error", false, false),
+        ("", false, false),
+        ("=loud", false, true),
+    ] {
+        let path = host.path("log");
+        let log = File::create(&path).unwrap();
+        let mut command = host.evenkeel(["daemon"]);
+        command.env("EVENKEEL_LOG", levels).env_remove("JOURNAL_STREAM").stderr(log);
+        Daemon::start_by(&host, &mut command).end();
+        let said = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(said.contains("ready at "), is_ready_said, "{levels}: {said}");
+        assert_eq!(said.contains("EVENKEEL_LOG=\"=loud\""), is_wrong, "{levels}: {said}");
+    }
+}
+
+#[test]
 fn the_manual_has_a_page_of_the_configuration() {
     let host = Host::new();
     let pages = host.path("man");

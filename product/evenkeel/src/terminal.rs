@@ -8,23 +8,25 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyhow::Result;
 use ratatui::crossterm::terminal::size;
 use tracing::{Level, Metadata};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::prelude::*;
 
 use crate::exit::{IMPOSSIBLE, NotRunning, REFUSED};
 
-/// Logs to standard error at a level of the number of `-v`. `EVENKEEL_LOG` overrides it.
+/// Logs to standard error at a level of the number of `-v`. `EVENKEEL_LOG` overrides it: a level
+/// (`debug`), or levels of crates and modules (`info,evenkeel_host=trace`).
 pub fn start_logging(verbose: u8) {
-    let level = match verbose {
-        0 => "warn",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
+    let by_number = match verbose {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
     };
-    let filter = EnvFilter::try_from_env("EVENKEEL_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    let wanted = std::env::var("EVENKEEL_LOG").ok().filter(|wanted| !wanted.is_empty());
+    let levels = wanted.as_deref().map(str::parse::<Targets>).transpose();
     let is_journal = is_journal();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(ToLog { is_journal })
         .with_target(false)
         // The journal has the level by itself.
@@ -32,8 +34,17 @@ pub fn start_logging(verbose: u8) {
         .with_ansi(!is_journal && io::stderr().is_terminal())
         // With a broken standard error, the logger would report that there, and panic.
         .log_internal_errors(false)
-        .without_time()
-        .init();
+        .without_time();
+    let filter = levels.as_ref().ok().cloned().flatten();
+    let filter = filter.unwrap_or_else(|| Targets::new().with_default(by_number));
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
+    if let Err(error) = levels {
+        tracing::warn!(
+            "EVENKEEL_LOG={:?}: {error}; give a level (error, warn, info, debug, trace), or levels of \
+             modules: info,evenkeel_host=trace",
+            wanted.unwrap_or_default()
+        );
+    }
 }
 
 /// Whether standard error is a stream to systemd's journal, which takes a level from the begin of each
