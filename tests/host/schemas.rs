@@ -91,9 +91,12 @@ fn the_schemas_are_written_by_a_command() {
     let host = Host::new();
     let directory = host.path("schemas");
     let words = ["generate", "schemas", directory.to_str().unwrap()];
-    assert!(output(&mut host.evenkeel(words)).status.success());
+    assert!(output(&mut host.evenkeel_lab(words)).status.success());
     for known in &OUTPUTS {
         assert_eq!(json(&directory.join(known.file_name())), known.schema());
     }
-    assert_eq!(output(&mut host.evenkeel_lab(words)).status.code(), Some(2));
+    let moved = output(&mut host.evenkeel(words));
+    assert_eq!(moved.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&moved.stderr);
+    assert!(error.contains("evenkeel-lab generate schemas"), "{error}");
 }

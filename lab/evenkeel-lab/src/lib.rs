@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser};
+use evenkeel::cli::Generated;
 use evenkeel::terminal;
 
 use crate::cli::{Cli, Command};
@@ -46,6 +47,10 @@ fn dispatch(cli: Cli) -> Result<i32> {
         Command::Bench(args) => bench::main(args),
         Command::Noise(args) => noise::main(args),
         Command::Repro(args) => repro::main(args),
+        Command::Generate(args) if args.what == Generated::Schemas => {
+            evenkeel::schemas::write(&args.directory)?;
+            Ok(0)
+        }
         Command::Generate(args) => evenkeel::generate::main(Cli::command(), &args),
     }
 }

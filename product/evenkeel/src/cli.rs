@@ -112,7 +112,7 @@ pub enum Command {
     Sais(SaisArgs),
     /// Show where interrupts run and what they cost, and level them.
     Irq(IrqArgs),
-    /// Write man pages, shell completions or JSON schemas into a directory (used by `make install`).
+    /// Write man pages or shell completions into a directory (used by `make install`).
     #[command(hide = true)]
     Generate(GenerateArgs),
     /// Undo a journal when its balancer is killed (`run` and `daemon` start this).
@@ -482,7 +482,7 @@ pub enum Generated {
     Man,
     /// Completions for bash, zsh and fish.
     Completions,
-    /// A JSON schema for each command that prints JSON.
+    /// A JSON schema for each command of `evenkeel` that prints JSON; written by `evenkeel-lab`.
     Schemas,
 }
 

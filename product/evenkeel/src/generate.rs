@@ -1,5 +1,4 @@
-//! Man pages, and what shells offer on Tab, from the definition of the command line; and the schemas of
-//! what is printed as JSON.
+//! Man pages, and what shells offer on Tab, from the definition of the command line.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +13,6 @@ use clap_mangen::roff::{Roff, bold, roman};
 use crate::cli::{GenerateArgs, Generated, OTHER_NAMES, examples};
 use crate::config::page;
 use crate::exit::CODES;
-use crate::schemas;
 
 /// The files that a user may meet, each with what it holds.
 const FILES: [(&str, &str); 5] = [
@@ -40,19 +38,25 @@ pub fn complete(command: fn() -> Command) {
     CompleteEnv::with_factory(command).var(COMPLETE).complete();
 }
 
-/// Writes the man pages, the completions or the schemas of a command line into a directory, which is
-/// created.
+/// Writes the man pages or the completions of a command line into a directory, which is created.
 ///
 /// # Errors
-/// A file cannot be written.
+/// A file cannot be written. Schemas are wanted, which the laboratory writes.
 pub fn main(command: Command, args: &GenerateArgs) -> Result<i32> {
     let directory = &args.directory;
-    fs::create_dir_all(directory).with_context(|| format!("{}", directory.display()))?;
+    let create = || fs::create_dir_all(directory).with_context(|| format!("{}", directory.display()));
     match args.what {
-        Generated::Man => write_pages(command, directory)?,
-        Generated::Schemas if command.get_name() == "evenkeel" => schemas::write(directory)?,
-        Generated::Schemas => bail!("{}: only evenkeel has schemas", command.get_name()),
+        Generated::Schemas => bail!(
+            "schemas are written by: evenkeel-lab generate schemas {}; those of this version are \
+             installed in share/doc/evenkeel/docs/schemas",
+            directory.display()
+        ),
+        Generated::Man => {
+            create()?;
+            write_pages(command, directory)?;
+        }
         Generated::Completions => {
+            create()?;
             for (file, shell) in COMPLETIONS {
                 let name = command.get_name();
                 let mut script = Vec::new();

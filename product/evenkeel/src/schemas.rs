@@ -1,4 +1,4 @@
-//! The JSON that commands print: a schema for each, with a version. `evenkeel generate schemas` writes
+//! The JSON that commands print: a schema for each, with a version. `evenkeel-lab generate schemas` writes
 //! them, docs/schemas holds them as they were released, and docs/json.md says what is promised.
 //!
 //! Within a version, fields and words are only added. What takes something away or changes a type needs
@@ -126,12 +126,13 @@ fn tidy(value: Value) -> Value {
     }
 }
 
-/// Writes all schemas into a directory.
+/// Writes all schemas into a directory, which is created.
 ///
 /// # Errors
-/// A file cannot be read or written, or holds a schema of the same version with which this one does not
+/// A file cannot be read or written or the directory not created, or a file holds a schema of the same version with which this one does not
 /// agree.
 pub fn write(directory: &Path) -> Result<()> {
+    fs::create_dir_all(directory).with_context(|| format!("{}", directory.display()))?;
     for output in &OUTPUTS {
         let path = directory.join(output.file_name());
         let schema = output.schema();
