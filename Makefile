@@ -195,9 +195,9 @@ vm-kernels: vm-setup build
 
 ## make nightly        what takes longer than CI may: the units in a guest with systemd, adversaries,
 ##                     irqbalance, each kernel, benchmarks, Slurm, alerts and containers, the packages
-##                     and the image installed and used, and the site
+##                     and the image installed and used, the site, and arm64
 nightly: vm-units vm-adversaries vm-irqbalance vm-kernels bench-test cluster-test fleet-test deb-test \
-	image-test site
+	image-test site arm64
 
 ## make vm-mutate      take out each guard of the keel in turn: which test notices? (ten minutes)
 vm-mutate: vm-setup build
@@ -244,8 +244,10 @@ vm-setup: setup
 
 ## make lint           formatting and lints
 lint: setup
+	@scripts/setup lint
 	cargo fmt --all --check
 	CLANG=$$(scripts/clang) cargo clippy --workspace --all-targets --locked
+	shellcheck $$(grep -rlE '^#!.*/(env bash|sh)$$|^# shellcheck shell=' .ci scripts packaging lab)
 
 ## make bench          the benchmark of `evenkeel run` in full (half an hour); writes
 ##                     docs/results/capability.md
@@ -416,6 +418,19 @@ image: deb
 ## make image-test     run the image without privileges, and the daemon with those of its unit (root)
 image-test: image
 	@$(AS_ROOT) scripts/image test
+
+## make packages-check the packages by lintian, and the site with its links, from the build for work, which
+##                     is there sooner than the release
+packages-check: build-all
+	@scripts/setup deb
+	@scripts/setup site
+	@scripts/deb --check
+	@$(MAKE) --no-print-directory site --old-file=release RELEASE=target/debug
+
+## make arm64          on arm64, emulated: the tests of the crates without BPF; evenkeel built and started
+arm64: setup
+	@scripts/setup arm64
+	@scripts/arm64
 
 ## make site           the docs as a site with search, and the reference of all commands, in target/site
 site: release
