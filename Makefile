@@ -44,7 +44,8 @@ COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name)
 	decisions fuzz demo-vm build build-all setup vm-setup lint \
 	bench bench-programs bench-keel bench-balance bench-ias bench-zone bench-free bench-sim \
 	bench-refill bench-sais bench-scale cast \
-	results-index release check-release install uninstall deb deb-test dist image image-test site
+	results-index release check-release install uninstall deb deb-test dist image image-test \
+	packages-check arm64 site
 
 ## make help           list the targets
 help:
