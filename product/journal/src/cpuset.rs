@@ -91,7 +91,8 @@ fn online_cpus() -> CpuSet {
     read_list(&Path::new(CPUS).join("online")).unwrap_or_default()
 }
 
-fn read_list(path: &Path) -> Option<CpuSet> {
+/// The CPUs that a file names; `None`: it cannot be read, or names none.
+pub(crate) fn read_list(path: &Path) -> Option<CpuSet> {
     std::fs::read_to_string(path).ok()?.parse().ok().filter(|set: &CpuSet| !set.is_empty())
 }
 

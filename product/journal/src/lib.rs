@@ -57,6 +57,7 @@
 //! | `stranger` | the thread that has the number of one that ended just before it was placed |
 //! | `setting` | reading, writing and restoring one setting |
 //! | `line` | moving and restoring one interrupt line |
+//! | `hotplug` | which CPUs are offline, or have been since the last look at lines |
 //! | `irqbalance` | the list of lines that irqbalance leaves alone |
 //! | `persistent` | changes that outlive their writer |
 //! | `report` | what an undo did and could not do |
@@ -74,6 +75,7 @@ mod directory;
 mod entry;
 pub mod failpoint;
 mod file;
+mod hotplug;
 mod inheritance;
 mod irqbalance;
 mod line;

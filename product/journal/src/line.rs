@@ -1,21 +1,20 @@
 //! The affinity of an interrupt line: moved, restored, and left alone if another process has changed it
 //! since. A line is known by its number and the names of its handlers.
 //!
-//! The kernel changes an affinity itself if all its CPUs are offline: the line then gets the CPUs that
-//! are online. That is not another process's choice.
+//! The kernel changes an affinity itself if all its CPUs go offline: the line then gets the CPUs that
+//! are online, and keeps them when its own come again (`hotplug`). That is not another process's choice.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use evenkeel_machine::CpuSet;
 
 use crate::entry::{Entry, Line, LineEnd};
+use crate::hotplug::Cpus;
 use crate::session::Session;
 use crate::setting::{RestoredSetting, SettingError, is_gone, read_value, write_value};
 use crate::task::now_ns;
-
-/// The CPUs that are online.
-const ONLINE: &str = "sys/devices/system/cpu/online";
 
 /// What came of moving a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +50,7 @@ pub struct DisplacedLine {
     pub number: u32,
     /// [`Line::name`].
     pub name: String,
-    /// The CPUs that are offline.
+    /// The CPUs that are offline, or were for a moment.
     pub offline: CpuSet,
 }
 
@@ -103,23 +102,26 @@ impl Line {
         self.affinity().is_ok_and(|found| found.as_ref() == Some(&self.set))
     }
 
-    /// Whether this affinity is what the kernel gives a line of which all CPUs are offline.
-    fn is_displaced(&self, found: &CpuSet) -> bool {
-        let list = read_value(&self.root.join(ONLINE)).unwrap_or_default();
-        let Ok(online) = list.parse::<CpuSet>() else { return false };
-        let is_offline = !online.is_empty() && self.set.intersection(&online).is_empty();
-        is_offline && online.is_subset(found)
+    /// Whether this affinity is what the kernel gave the line when all its CPUs went offline. That is
+    /// seen also where they have come again, if the CPUs of an `earlier` look are known.
+    fn is_displaced(&self, found: &CpuSet, earlier: Option<&Cpus>) -> bool {
+        let now = Cpus::read(&self.root, &self.set);
+        now.is_some_and(|now| now.explain(found, &self.set, earlier))
     }
 
     /// Restores the affinity of before, if the line still has ours.
     pub(crate) fn restore(&self) -> Result<RestoredSetting, SettingError> {
+        self.restore_since(None)
+    }
+
+    fn restore_since(&self, earlier: Option<&Cpus>) -> Result<RestoredSetting, SettingError> {
         let Some(found) = self.affinity()? else { return Ok(RestoredSetting::Gone) };
         // Killed between the entry and the change: nothing to do.
         if found == self.before {
             return Ok(RestoredSetting::Restored);
         }
         let is_ours = found == self.set || Some(&found) == self.replaces.as_ref();
-        if !is_ours && !self.is_displaced(&found) {
+        if !is_ours && !self.is_displaced(&found, earlier) {
             return Ok(RestoredSetting::Kept { found: found.to_string() });
         }
         write_value(&self.file(), &self.before.to_string())?;
@@ -156,7 +158,8 @@ impl Session {
             }
             return Ok(MovedLine::Gone);
         };
-        let is_changed = |line: &Line| line.set != found && !line.is_displaced(&found);
+        let earlier = self.cpus.get(root);
+        let is_changed = |line: &Line| line.set != found && !line.is_displaced(&found, earlier);
         if held.as_ref().is_some_and(is_changed) {
             self.end_line(root, number);
             return Ok(MovedLine::LetGo { found });
@@ -174,6 +177,7 @@ impl Session {
             time_ns: now_ns(),
         };
         let file = line.file();
+        self.note_cpus(root, set);
         self.write(Entry::Line(line))?;
         if let Err(why) = write_value(&file, &set.to_string()) {
             match held {
@@ -196,14 +200,19 @@ impl Session {
     /// [`SettingError::Unreadable`].
     pub fn release_changed_lines(&mut self) -> Result<ChangedLines, SettingError> {
         let mut changed = ChangedLines::default();
+        // Before the affinities: what happens from here on is seen at the next look.
+        let now = self.read_cpus();
+        let earlier = std::mem::replace(&mut self.cpus, now);
         for line in self.state.lines().to_vec() {
             let found = line.affinity()?;
             if found.as_ref() == Some(&line.set) {
                 continue;
             }
-            let is_displaced = found.as_ref().is_some_and(|found| line.is_displaced(found));
+            let earlier = earlier.get(&line.root);
+            let is_displaced =
+                found.as_ref().is_some_and(|found| line.is_displaced(found, earlier));
             if is_displaced {
-                match line.restore() {
+                match line.restore_since(earlier) {
                     Err(SettingError::Refused { .. }) => continue,
                     restored => restored?,
                 };
@@ -217,6 +226,28 @@ impl Session {
             }
         }
         Ok(changed)
+    }
+
+    /// The CPUs below each root, with the marks of those that lines were moved to.
+    fn read_cpus(&self) -> BTreeMap<PathBuf, Cpus> {
+        let mut sets: BTreeMap<&Path, CpuSet> = BTreeMap::new();
+        for line in self.state.lines() {
+            let set = sets.entry(&line.root).or_default();
+            *set = set.union(&line.set);
+        }
+        let read = |(root, set): (&Path, CpuSet)| Some((root.to_owned(), Cpus::read(root, &set)?));
+        sets.into_iter().filter_map(read).collect()
+    }
+
+    /// A line is moved to these CPUs.
+    fn note_cpus(&mut self, root: &Path, set: &CpuSet) {
+        match self.cpus.get_mut(root) {
+            Some(cpus) => cpus.note(root, set),
+            None => {
+                let read = Cpus::read(root, set).map(|cpus| (root.to_owned(), cpus));
+                self.cpus.extend(read);
+            }
+        }
     }
 
     fn end_line(&mut self, root: &Path, number: u32) {

@@ -107,6 +107,70 @@ fn a_line_whose_cpu_went_offline_is_set_back_and_not_let_go() {
     assert_eq!(files.map(|file| value(&file)), ["0-3", "0", "0-3", "0-3"]);
 }
 
+/// The CPU goes offline, and comes again if `is_back`. The kernel makes another directory of its caches.
+fn cycle(root: &Path, cpu: u32, is_back: bool) {
+    let cpu = root.join(format!("sys/devices/system/cpu/cpu{cpu}"));
+    // Made before the other one goes, so that it has another inode number, as in sysfs.
+    let [cache, next] = ["cache", "next"].map(|name| cpu.join(name));
+    fs::create_dir_all(&next).unwrap();
+    if cache.exists() {
+        fs::remove_dir(&cache).unwrap();
+    }
+    if is_back {
+        fs::rename(&next, &cache).unwrap();
+    }
+}
+
+#[test]
+fn a_line_whose_cpu_went_and_came_again_is_set_back_and_not_let_go() {
+    let dir = directory();
+    let root = dir.path();
+    let online = root.join("sys/devices/system/cpu/online");
+    fs::create_dir_all(online.parent().unwrap()).unwrap();
+    fs::write(&online, "0-3\n").unwrap();
+    (1..4).for_each(|cpu| cycle(root, cpu, true));
+    let files = [1, 2, 3, 4, 5].map(|number| put_line(root, number, "eth0", "0-3"));
+    let mut session = open(root);
+    for (number, cpu) in [(1, "3"), (2, "3"), (3, "2"), (4, "1"), (5, "3")] {
+        assert_eq!(shift(&mut session, root, number, cpu), MovedLine::Moved);
+    }
+    for _ in 0..2 {
+        assert_eq!(session.release_changed_lines().unwrap(), ChangedLines::default());
+    }
+    // CPU 3 goes and comes. Meanwhile another process moves the other lines.
+    cycle(root, 3, true);
+    fs::write(&files[0], "0-2\n").unwrap();
+    fs::write(&files[1], "0\n").unwrap();
+    fs::write(&files[2], "0-1,3\n").unwrap();
+    fs::write(&files[4], "0-3\n").unwrap();
+    let name = || "eth0".to_owned();
+    let let_go = [(2, "0"), (3, "0-1,3"), (5, "0-3")].map(|(number, found)| {
+        let found = found.parse().unwrap();
+        LetGoLine { number, name: name(), found }
+    });
+    let displaced = vec![DisplacedLine { number: 1, name: name(), offline: just(3) }];
+    let changed = ChangedLines { let_go: let_go.into(), displaced };
+    assert_eq!(session.release_changed_lines().unwrap(), changed);
+    assert_eq!(value(&files[0]), "0-3");
+    // Moved to CPU 3 again, which stays: the cycle of before explains nothing any more.
+    assert_eq!(shift(&mut session, root, 1, "3"), MovedLine::Moved);
+    assert_eq!(session.release_changed_lines().unwrap(), ChangedLines::default());
+    fs::write(&files[0], "0-2\n").unwrap();
+    let found = "0-2".parse().unwrap();
+    let let_go = vec![LetGoLine { number: 1, name: name(), found }];
+    let changed = ChangedLines { let_go, ..ChangedLines::default() };
+    assert_eq!(session.release_changed_lines().unwrap(), changed);
+    // CPU 1 goes, and then CPU 4 comes, which the line does not get.
+    cycle(root, 1, false);
+    fs::write(&files[3], "0,2-3\n").unwrap();
+    fs::write(&online, "0,2-4\n").unwrap();
+    let displaced = vec![DisplacedLine { number: 4, name: name(), offline: just(1) }];
+    let changed = ChangedLines { displaced, ..ChangedLines::default() };
+    assert_eq!(session.release_changed_lines().unwrap(), changed);
+    assert_eq!(value(&files[3]), "0-3");
+    assert!(session.close().is_clean());
+}
+
 #[test]
 fn a_line_of_a_device_that_is_down_is_still_held() {
     let dir = directory();
