@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use evenkeel_capability::{Barriers, CpuView, Seen, Snapshot, TaskId, TaskView};
+use evenkeel_capability::{Barriers, CpuView, ONE_SLEEP_NS, Seen, Snapshot, TaskId, TaskView};
 use evenkeel_machine::CpuSet;
 use serde::{Deserialize, Serialize};
 
@@ -135,11 +135,14 @@ impl TaskReading {
     /// The counters of a new task at the beginning of an interval of this length. /proc counts from the
     /// start of a task, and not from when its program joined.
     pub(crate) fn before(&self, interval_ns: u64) -> Self {
+        // As many as exact figures can have: sleeps within a moment are one.
+        let most_sleeps = 1 + interval_ns / ONE_SLEEP_NS;
         Self {
             run_ns: self.run_ns.saturating_sub(interval_ns),
             stolen_ns: self.stolen_ns.saturating_sub(interval_ns),
             received_ns: self.received_ns.saturating_sub(interval_ns),
             wait_ns: self.wait_ns.saturating_sub(interval_ns),
+            sleeps: self.sleeps.saturating_sub(most_sleeps),
             ..Self::default()
         }
     }

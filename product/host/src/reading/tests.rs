@@ -194,6 +194,19 @@ fn a_program_that_joins_late_is_no_crowd() {
 }
 
 #[test]
+fn a_task_that_joins_late_has_not_slept_thousands_of_times() {
+    const S: u64 = 1_000_000_000;
+    let task = |sleeps| TaskReading { sleeps, runnable: true, ..TaskReading::default() };
+    let id = |tid| TaskId { tid, start: 1 };
+    let start = Reading { at_ns: S, ..Reading::default() };
+    let old_and_new = of_program([(id(7), task(1_000_000)), (id(8), task(3))]);
+    let end = Reading { at_ns: 2 * S, programs: [(1, old_and_new)].into(), ..Reading::default() };
+    let snapshot = end.since(&start, &[1], &CpuSet::first(1), facts, free).unwrap();
+    let sleeps: Vec<u32> = snapshot.tasks.iter().map(|task| task.sleeps).collect();
+    assert_eq!(sleeps, [201, 3], "one every 5 ms, and one at each end");
+}
+
+#[test]
 fn a_cpu_that_comes_online_has_lost_nothing_before() {
     let (mut earlier, later) = (reading(1000, 0, 0, 0), reading(2000, 900, 5000, 0));
     earlier.cpus.remove(&0);
