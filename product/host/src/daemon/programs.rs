@@ -80,6 +80,8 @@ pub(crate) struct Programs {
     pub(super) left: Statistics,
     /// What the CPUs lost.
     pub(super) lost: LostTime,
+    /// The reading that `look_at_cpus` found or took last.
+    pub(super) looked_ns: u64,
     /// How many programs each user was refused. Only users that had their share are in it.
     refused: BTreeMap<u32, u64>,
     /// The ranks of the programs that are MPI jobs.
@@ -97,6 +99,7 @@ impl Programs {
             saved,
             left: Statistics::default(),
             lost: LostTime::default(),
+            looked_ns: 0,
             refused: BTreeMap::new(),
             ranks: BTreeMap::new(),
         }

@@ -18,11 +18,15 @@ const PROVEN: [(Proven, &str); 5] = [
 ];
 
 impl Programs {
-    /// Reads what the CPUs lost, which nothing else does while no program is balanced.
+    /// Reads what the CPUs lost, unless a round of programs has read it since the last call.
     pub fn look_at_cpus(&mut self) {
-        if let Err(why) = self.balancer.observer().read() {
+        let observer = self.balancer.observer();
+        if observer.last().at_ns == self.looked_ns
+            && let Err(why) = observer.read()
+        {
             tracing::debug!("what the CPUs lost is not known now: {why}");
         }
+        self.looked_ns = observer.last().at_ns;
     }
 
     /// Why programs that join are not balanced; `None`: they are, or are not meant to be.
@@ -69,7 +73,43 @@ impl Programs {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_capability::{PaperParameters, Policy};
+    use evenkeel_machine::Machine;
+
     use super::*;
+    use crate::balancer::Balancer;
+    use crate::daemon::saved::Saved;
+    use crate::daemon::settings::Settings;
+    use crate::observe::AccountingChoice;
+    use crate::options::{Options, Placement};
+
+    #[test]
+    fn cpus_are_read_only_where_no_round_has_read_them() {
+        let options = Options {
+            policy: Policy::Paper(PaperParameters::default()),
+            placement: Placement::Soft,
+            accounting: AccountingChoice::Procfs,
+            daemons: Vec::new(),
+            dry_run: true,
+            runtimes: Vec::new(),
+            cpus: None,
+        };
+        let machine = Machine::preset("small").unwrap();
+        let balancer = Balancer::new(machine, None, options.clone()).unwrap();
+        let settings = Settings { options, names: Vec::new(), cgroups: Vec::new() };
+        let mut programs = Programs::new(balancer, settings, Saved::default());
+        let mut reads_after = |round: bool| {
+            if round {
+                programs.balancer.observer().read().unwrap();
+            }
+            let before_ns = programs.balancer.observer().last().at_ns;
+            programs.look_at_cpus();
+            programs.balancer.observer().last().at_ns > before_ns
+        };
+        // The first one finds the reading of the start.
+        let reads = [false, false, false, true, true, false].map(&mut reads_after);
+        assert_eq!(reads, [false, true, true, false, false, true]);
+    }
 
     #[test]
     fn what_is_known_of_a_gain_has_its_name_in_json() {
