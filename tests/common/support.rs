@@ -119,6 +119,16 @@ pub fn needs_root(test: &str) -> bool {
     is_root()
 }
 
+/// Whether irqbalance is out of the way: it moves interrupts as well. If not, says that the test is
+/// skipped.
+pub fn needs_no_irqbalance(test: &str) -> bool {
+    let is_free = evenkeel_journal::find_irqbalance(Path::new("/")).is_empty();
+    if !is_free {
+        evenkeel_skip::skip(test, "irqbalance runs here");
+    }
+    is_free
+}
+
 pub fn kill(pid: i32, signal: i32) {
     // SAFETY: two integers; the process (or group) is one that the test started.
     unsafe { libc::kill(pid, signal) };

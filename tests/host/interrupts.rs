@@ -55,11 +55,7 @@ fn mover(daemon: i32) -> Option<(String, i32)> {
 #[test]
 fn the_daemon_moves_interrupts_as_its_table_says() {
     const TEST: &str = "the_daemon_moves_interrupts_as_its_table_says";
-    if !needs_root(TEST) {
-        return;
-    }
-    if !evenkeel_journal::find_irqbalance(std::path::Path::new("/")).is_empty() {
-        evenkeel_skip::skip(TEST, "irqbalance runs here");
+    if !needs_root(TEST) || !needs_no_irqbalance(TEST) {
         return;
     }
     let host = Host::new();

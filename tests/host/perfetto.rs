@@ -174,11 +174,7 @@ fn irq_run(host: &Host, path: &Path) -> std::process::Child {
 #[test]
 fn a_trace_of_interrupts_is_whole_however_it_ends() {
     const TEST: &str = "a_trace_of_interrupts_is_whole_however_it_ends";
-    if !needs_root(TEST) {
-        return;
-    }
-    if !evenkeel_journal::find_irqbalance(Path::new("/")).is_empty() {
-        evenkeel_skip::skip(TEST, "irqbalance runs here");
+    if !needs_root(TEST) || !needs_no_irqbalance(TEST) {
         return;
     }
     let host = Host::new();
