@@ -3,6 +3,7 @@
 use anyhow::Result;
 use evenkeel_machine::Machine;
 use evenkeel_sim::Report;
+pub use evenkeel_sim::paper002::Homes;
 use evenkeel_sim::paper002::{Reading, Row, TABLES, Table};
 use evenkeel_trial::again;
 
@@ -23,19 +24,6 @@ pub const PAPERS_MEAN_PCT: f64 = 5.4;
 /// The paper's machines, the smallest first.
 pub const SYSTEMS: [&str; 3] = ["amc1", "amc2", "amc3"];
 
-/// Where processes have their memory, and what the kernel tells of it: the workload's number `homes`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Homes {
-    /// Where a process first runs; the kernel tells none.
-    FirstRun = 0,
-    /// On a node drawn at random, told at fork.
-    AtFork = 1,
-    /// By how a process came to be, told as a real kernel tells it.
-    Real = 2,
-    /// The same memory, told at fork wherever there is any then.
-    RealAtFork = 3,
-}
-
 /// One of the paper's 30 cells.
 #[derive(Debug, Clone, Copy)]
 pub struct Cell {
@@ -50,13 +38,18 @@ pub struct Cell {
 impl Cell {
     /// Its name as a workload.
     pub fn workload(&self) -> String {
+        self.workload_by(&READING)
+    }
+
+    /// The same by another reading of the paper.
+    fn workload_by(&self, reading: &Reading) -> String {
         let Table { system, workload, .. } = self.table;
-        let processes = self.row.processes;
-        let Reading { pace_pct, almost_gap_ns, .. } = READING;
-        let (almost_us, homes) = (almost_gap_ns / 1000, self.homes as u32);
+        let (processes, homes) = (self.row.processes, self.homes as u64);
+        let Reading { pace_pct, random_gap_ns, almost_gap_ns } = *reading;
+        let (random_us, almost_us) = (random_gap_ns / 1000, almost_gap_ns / 1000);
         format!(
             "paper002:system={system},table={workload},processes={processes},pace={pace_pct},\
-             almost={almost_us}us,homes={homes}"
+             random={random_us}us,almost={almost_us}us,homes={homes}"
         )
     }
 
@@ -197,6 +190,8 @@ pub fn on<'a>(cells: &'a [Cell], system: &'a str) -> Vec<Cell> {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_sim::program::Workload;
+
     use super::*;
 
     #[test]
@@ -209,6 +204,20 @@ mod tests {
     fn the_paper_s_mean_gain_is_that_of_its_tables() {
         let gains = TABLES.iter().flat_map(|table| table.rows.iter().map(|row| row.gain_pct));
         assert!((mean(gains) - PAPERS_MEAN_PCT).abs() < 0.05);
+    }
+
+    #[test]
+    fn a_cell_has_the_processes_of_its_whole_reading() {
+        let reading = Reading { pace_pct: 50, random_gap_ns: 3_000_000, almost_gap_ns: 40_000 };
+        let all = [Homes::FirstRun, Homes::AtFork, Homes::Real, Homes::RealAtFork];
+        for (cell, homes) in Lab::quick(1).cells().iter().zip(all.into_iter().cycle()) {
+            let cell = cell.with(homes);
+            let mut wanted = cell.table.workload(cell.row.processes, &reading, 1);
+            homes.give(cell.table.nodes, &mut wanted.tasks, 1);
+            let text = cell.workload_by(&reading);
+            let made = Workload::by_name(&text, 1).unwrap();
+            assert!(made.tasks == wanted.tasks, "{text}");
+        }
     }
 
     #[test]

@@ -176,25 +176,27 @@ pub const LEARNED_AFTER_NS: u64 = 100_000_000;
 /// ... and for so many percent of them it is not where most of it is.
 pub const ERROR_PCT: u64 = 10;
 
-/// Where processes have their memory, and what the kernel tells of it.
+/// Where processes have their memory, and what the kernel tells of it. The numbers are those in a
+/// workload's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Homes {
-    /// On a node drawn at random, told at fork.
-    AtFork,
     /// Where a process first runs, told never.
-    FirstRun,
+    FirstRun = 0,
+    /// On a node drawn at random, told at fork.
+    AtFork = 1,
     /// As a real kernel has it. Half of the processes: on a node drawn at random, told at fork (bound by
     /// a mempolicy, or forked without exec, with the parent's memory). A quarter: where it first runs
     /// (exec). A quarter: on a node drawn at random, told as page faults show it.
-    Real,
+    Real = 2,
     /// The same memory, told at fork where there is any then.
-    RealAtFork,
+    RealAtFork = 3,
 }
 
 impl Homes {
     /// By the number in a workload's text.
     pub fn of(number: u64) -> Option<Self> {
-        [Self::FirstRun, Self::AtFork, Self::Real, Self::RealAtFork].get(number as usize).copied()
+        let all = [Self::FirstRun, Self::AtFork, Self::Real, Self::RealAtFork];
+        all.into_iter().find(|homes| *homes as u64 == number)
     }
 
     /// Gives the tasks, each of which has a node drawn at random, their memory.
