@@ -239,7 +239,7 @@ impl Cluster {
         let sockets = entries
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|extension| extension == "sock"));
-        sockets.chain(self.host.journals()).chain(self.host.records()).collect()
+        sockets.chain(self.host.journals()).chain(self.host.files_of_runs()).collect()
     }
 
     /// The epilog of packaging/slurm, as slurmd runs it for a job of this user.

@@ -233,7 +233,15 @@ impl Host {
         files(&self.runtime().join("journal"))
     }
 
+    /// The status files of runs.
     pub fn records(&self) -> Vec<PathBuf> {
+        let mut files = self.files_of_runs();
+        files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+        files
+    }
+
+    /// The status files of runs, and their sockets.
+    pub fn files_of_runs(&self) -> Vec<PathBuf> {
         files(&self.runtime().join("run"))
     }
 
@@ -327,7 +335,8 @@ impl Drop for Host {
         self.end_all();
         assert!(left.is_empty(), "processes are left: {left:?} {names:?}");
         assert!(self.journals().is_empty(), "journals are left: {:?}", self.journals());
-        assert!(self.records().is_empty(), "records are left: {:?}", self.records());
+        let left = self.files_of_runs();
+        assert!(left.is_empty(), "records are left: {left:?}");
         assert_eq!(own_mask(), self.own_mask, "the test's own affinity changed");
     }
 }

@@ -15,6 +15,7 @@ use nix::sys::termios::{Termios, tcgetattr};
 use crate::roles::role;
 use crate::running_daemon::{Daemon, lone_worker};
 use crate::support::*;
+use crate::worker::Worker;
 
 /// A terminal, what is to be seen on it, and a shell that runs `evenkeel top` there.
 struct Terminal {
@@ -158,6 +159,8 @@ fn top_shows_a_run_obeys_keys_and_gives_the_terminal_back() {
     terminal.wait_for_text(&format!("balancer {}", run.id()));
     terminal.press("\u{1b}");
     terminal.wait_for_text("> Programs");
+    terminal.press("l");
+    terminal.wait_for_text("nothing is done to it now");
     terminal.press("s");
     terminal.wait_for_text("by PID");
     terminal.press("/nothing");
@@ -187,6 +190,50 @@ fn top_shows_a_run_obeys_keys_and_gives_the_terminal_back() {
     terminal.wait_for_text("No program runs under evenkeel");
     terminal.press("q");
     terminal.end(0);
+}
+
+#[test]
+fn l_leaves_a_program_alone_and_has_it_balanced_again() {
+    let test = "l_leaves_a_program_alone_and_has_it_balanced_again";
+    if two_cpus(test).is_none() {
+        return;
+    }
+    let flags = [&["--placement", "hard"][..], &EAGER].concat();
+    for is_daemon in [false, true] {
+        let host = Host::new();
+        let daemon = is_daemon.then(|| Daemon::start(&host, &flags));
+        let worker = match is_daemon {
+            true => lone_worker(&host),
+            false => Worker::start(&host, &flags),
+        };
+        if is_daemon {
+            let joined = output(&mut host.evenkeel(["join", &worker.pid.to_string()]));
+            assert!(joined.status.success(), "{joined:?}");
+        }
+        worker.wait_moved(&host, 2);
+        let mut terminal = Terminal::with(host, &["--interval", "100ms"]);
+        terminal.press("2");
+        terminal.wait_for_text("> Programs");
+        terminal.press("l");
+        terminal.wait_for_text("is left alone");
+        wait_for("masks as before", || worker.is_as(&all()));
+        terminal.wait_for_text(" watched ");
+        let pins = || worker.threads.iter().map(|tid| terminal.host.pins_of(*tid)).sum::<usize>();
+        let before = pins();
+        terminal.host.wait_intervals(5);
+        assert_eq!(pins(), before, "moved, though it is to be left alone");
+        terminal.press("l");
+        terminal.wait_for_text("is balanced again");
+        wait_for("moves", || {
+            worker.threads.iter().map(|tid| terminal.host.pins_of(*tid)).sum::<usize>() > before
+        });
+        assert!(worker.end().success());
+        if let Some(daemon) = daemon {
+            daemon.end();
+        }
+        terminal.press("q");
+        terminal.end(0);
+    }
 }
 
 #[test]

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use evenkeel_control::{AskError, Request, Share, ask, ask_within};
-use evenkeel_host::ProgramStatus;
 use evenkeel_host::daemon::{Quota, socket_path};
+use evenkeel_host::{ProgramStatus, ask_to_watch, run_socket};
 use evenkeel_journal::runtime_dir;
 use serde_json::Value;
 
@@ -68,6 +68,32 @@ pub fn join(pid: u32) -> Result<()> {
 /// The status of the user's programs in all daemons: the system's, the user's own, and those of MPI
 /// jobs. Each may take so long for its answer.
 pub fn read_status_within(patience: Duration) -> Vec<ProgramStatus> {
+    balancers().iter().flat_map(|socket| read_status_at(socket, patience)).collect()
+}
+
+/// Has a program of the user left alone (`watch`) or balanced again by the balancer that has it. Each
+/// one that is asked may take so long for its answer.
+///
+/// # Errors
+/// No balancer has it as the user's, or it refuses.
+pub fn watch(program: &ProgramStatus, watch: bool, patience: Duration) -> Result<()> {
+    let sockets = match program.program {
+        Some(_) => balancers(),
+        None => vec![run_socket(&runtime_dir()?, &program.balancer)],
+    };
+    let mut result = Err(anyhow!("no balancer answers for it"));
+    for socket in sockets {
+        match ask_to_watch(&socket, program.root, watch, patience) {
+            Ok(()) => return Ok(()),
+            // Another one may have it.
+            Err(why) => result = Err(why.into()),
+        }
+    }
+    result
+}
+
+/// The sockets of all daemons that balance: the system's, the user's own, and those of MPI jobs.
+fn balancers() -> Vec<PathBuf> {
     let own = runtime_dir().ok().into_iter().flat_map(|dir| std::fs::read_dir(dir).ok());
     let mut sockets: Vec<PathBuf> = own.flatten().flatten().map(|entry| entry.path()).collect();
     sockets.retain(|path| is_a_balancer(path));
@@ -76,7 +102,7 @@ pub fn read_status_within(patience: Duration) -> Vec<ProgramStatus> {
         sockets.push(system);
     }
     sockets.sort();
-    sockets.iter().flat_map(|socket| read_status_at(socket, patience)).collect()
+    sockets
 }
 
 /// Whether this is the socket of a daemon that balances: the user's, or that of an MPI job. Others in

@@ -135,13 +135,6 @@ impl Balancer {
         self.session.is_some()
     }
 
-    /// Decides and counts the moves of a program from now on, and makes none.
-    pub(crate) fn only_watch(&mut self, program: u32) {
-        if let Some(program) = self.programs.get_mut(&program) {
-            program.is_watched = true;
-        }
-    }
-
     /// Divides the loops of a program, which was started with this page, by capability.
     pub(crate) fn share(&mut self, program: u32, mut shares: Shares) {
         shares.set_policy(&self.policy);

@@ -35,6 +35,7 @@
 //! | `quiet` | the time of a run before there is such a sign |
 //! | `rest` | when the accounting is unloaded for a while, since nothing is gained |
 //! | `stops` | when a program is stopped, as a suspended job is: nothing is told by such an interval |
+//! | `switch` | the request that leaves a program alone, or has it balanced again |
 //! | `child` | the command of `run`: its start, signals and end |
 //! | `wait` | the sleep between two rounds |
 //! | `run` | the loop of `evenkeel run` |
@@ -74,6 +75,7 @@ mod signs;
 mod status_file;
 mod stops;
 mod summary;
+mod switch;
 mod threads;
 mod trace;
 mod wait;
@@ -97,6 +99,7 @@ pub use run::run;
 pub use served::ServedError;
 pub use shares::SharesStatus;
 pub use status_file::{ProgramStatus, StatusFileError, read_status_files};
+pub use switch::{ask_to_watch, run_socket};
 pub use summary::{CpuSummary, JobSummary, Summary};
 pub use threads::{ThreadCount, Threads};
 pub use waits::{Share, Spinning, ThreadTimes, Waits};

@@ -171,6 +171,15 @@ impl Program {
         self.stops.is_left_out
     }
 
+    /// Only watched from now on, or balanced again.
+    pub(crate) fn set_watched(&mut self, is_watched: bool) {
+        self.is_watched = is_watched;
+        self.held.clear();
+        if let Some(shares) = &mut self.shares {
+            shares.make_equal();
+        }
+    }
+
     /// Leaves out the interval from the reading `then` to the last one.
     pub(crate) fn leave_out(&mut self, then: &Reading) {
         self.totals.leave_out(then, &self.last);

@@ -1,6 +1,7 @@
 //! `evenkeel run`: start a command, balance it until it ends, give everything back.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_journal::{Session, SessionOptions, SupervisedSession, TaskRef, undo_earlier};
@@ -23,6 +24,7 @@ use crate::rest::{Rest, Useless};
 use crate::shares::Shares;
 use crate::signs::Signs;
 use crate::summary::{Alike, JobSummary, Run, Summary, Totals};
+use crate::switch::Switch;
 use crate::trace::Trace;
 use crate::wait::wait_readable;
 
@@ -270,6 +272,8 @@ struct Balancing {
     /// Of a rest on equal CPUs.
     signs: Option<SignsSince>,
     published: Published,
+    /// Where the user is answered; none without a directory.
+    switch: Option<Switch>,
     startup_cpu_ns: u64,
     explain: Option<fn(&Decision)>,
 }
@@ -310,7 +314,12 @@ impl Balancing {
         // Where tasks stay pinned, threads that are born must be seen.
         let is_soft = options.placement == Placement::Soft;
         let rest = Rest::new(is_soft && may_wait(launch, &options));
-        Ok(Self { balancer, rest, signs: None, published, startup_cpu_ns, explain })
+        let bind = |dir: &Path| Switch::bind(dir, &published.status.balancer, root);
+        let switch = launch.dir.as_deref().map(bind).transpose().unwrap_or_else(|why| {
+            tracing::debug!("evenkeel top cannot switch: {why}");
+            None
+        });
+        Ok(Self { balancer, rest, signs: None, published, switch, startup_cpu_ns, explain })
     }
 
     fn open_session(
@@ -345,8 +354,10 @@ impl Balancing {
                 }
                 return Ok(());
             }
-            let mut readable = [PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
+            let mut readable = vec![PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
+            readable.extend(self.switch.iter().flat_map(Switch::poll_fds));
             wait_readable(&mut readable, Some(Duration::from_nanos(left_ns)))?;
+            self.take_wishes(trace);
             return Ok(());
         }
         let due_ns = self.balancer.due_ns().unwrap_or(u64::MAX);
@@ -356,15 +367,33 @@ impl Balancing {
             return Ok(());
         }
         let mut readable = vec![PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
+        readable.extend(self.switch.iter().flat_map(Switch::poll_fds));
+        let others = readable.len();
         if let Some(cbinfo) = self.balancer.observer().cbinfo() {
             readable.push(PollFd::new(cbinfo.event_fd(), PollFlags::POLLIN));
         }
         wait_readable(&mut readable, Some(Duration::from_nanos(left_ns)))?;
-        let events = readable.get(1).is_some_and(|fd| fd.any() == Some(true));
+        let events = readable.get(others).is_some_and(|fd| fd.any() == Some(true));
+        self.take_wishes(trace);
         if events && let Err(why) = self.balancer.handle_events() {
             tracing::warn!("{why}");
         }
         Ok(())
+    }
+
+    /// Leaves the program alone, or balances it again, as its user wants.
+    fn take_wishes(&mut self, trace: &mut Trace) {
+        let can_move = self.balancer.can_move();
+        let Some(watch) = self.switch.as_mut().and_then(|switch| switch.serve(can_move)) else {
+            return;
+        };
+        self.balancer.set_watched(self.published.status.root, watch);
+        let what = if watch { "is left alone" } else { "is balanced again" };
+        tracing::info!("the program {what}, as its user wants");
+        trace.note(what, "as its user wants");
+        self.published.status.dry_run = watch;
+        self.published.renew();
+        self.publish();
     }
 
     fn balance(&mut self, trace: &mut Trace) {

@@ -106,6 +106,13 @@ impl Shares {
         self.standing != Standing::Free
     }
 
+    /// Gives all threads equal shares until the next judgement, for which laps count from now on.
+    pub(crate) fn make_equal(&mut self) {
+        self.standing = Standing::Free;
+        self.page.set_weights(self.weighing.equal());
+        self.leave_out();
+    }
+
     /// Leaves out the laps of the interval that ended.
     pub(crate) fn leave_out(&mut self) {
         self.laps = self.page.read().laps;

@@ -117,7 +117,8 @@ pub struct StatusFileError {
     pub source: io::Error,
 }
 
-fn folder(dir: &Path) -> PathBuf {
+/// Where status files are.
+pub(crate) fn folder(dir: &Path) -> PathBuf {
     dir.join("run")
 }
 
@@ -150,7 +151,8 @@ impl Drop for StatusFile {
 }
 
 /// The status of every program with a balancer of its own that is alive, by the balancer's process
-/// number. Files of dead balancers are removed, also those that a killed one was just writing.
+/// number. Files of dead balancers are removed, also those that a killed one was just writing, and
+/// their sockets.
 ///
 /// # Errors
 /// The folder exists but cannot be read. Single damaged files are left out.
@@ -163,7 +165,7 @@ pub fn read_status_files(dir: &Path) -> Result<Vec<ProgramStatus>, StatusFileErr
     };
     let mut found = Vec::new();
     for path in entries.flatten().map(|entry| entry.path()) {
-        if private_file::is_half_written(&path) {
+        if private_file::is_half_written(&path) || is_socket(&path) {
             if !is_writer_alive(&path) {
                 let _ = fs::remove_file(&path);
             }
@@ -182,6 +184,11 @@ pub fn read_status_files(dir: &Path) -> Result<Vec<ProgramStatus>, StatusFileErr
     Ok(found)
 }
 
+/// Whether this is where `evenkeel run` answers.
+fn is_socket(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "sock")
+}
+
 /// Whether there is a process with the number that a file is named by. (After a reuse of the number the
 /// file stays until that process ends.)
 fn is_writer_alive(path: &Path) -> bool {
@@ -195,16 +202,17 @@ mod tests {
 
     /// Regression: what a balancer had written of its file when it was killed stayed for ever.
     #[test]
-    fn half_a_file_of_a_dead_balancer_is_removed() {
+    fn half_a_file_of_a_dead_balancer_is_removed_and_its_socket() {
         let dir = tempfile::tempdir().unwrap();
         private_file::create_folder(&folder(dir.path())).unwrap();
         let alive = folder(dir.path()).join(format!("{}.new", std::process::id()));
         // Above the largest number of a process.
         let dead = folder(dir.path()).join("4194305.new");
-        for path in [&alive, &dead] {
+        let socket = folder(dir.path()).join("4194305.sock");
+        for path in [&alive, &dead, &socket] {
             fs::write(path, "{\"balancer\"").unwrap();
         }
         assert!(read_status_files(dir.path()).unwrap().is_empty());
-        assert!(alive.exists() && !dead.exists());
+        assert!(alive.exists() && !dead.exists() && !socket.exists());
     }
 }

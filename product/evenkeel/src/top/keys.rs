@@ -62,6 +62,8 @@ pub enum Action {
     Freeze,
     /// Take readings again.
     Thaw,
+    /// Leave the chosen program alone, or have it balanced again.
+    Switch,
 }
 
 /// What is shown.
@@ -118,6 +120,8 @@ pub struct State {
     pub is_frozen: bool,
     /// What was chosen for each pane.
     pub choices: [Choice; Pane::COUNT],
+    /// What came of the last key, where that is to be told.
+    pub said: String,
 }
 
 impl Default for State {
@@ -127,6 +131,7 @@ impl Default for State {
             shown: Shown::Tables,
             is_frozen: false,
             choices: Default::default(),
+            said: String::new(),
         }
     }
 }
@@ -137,6 +142,13 @@ impl State {
         &self.choices[pane.index()]
     }
 
+    /// The key of the chosen row of a pane's table.
+    pub fn chosen<'a>(&self, pane: Pane, table: &'a Table) -> Option<&'a str> {
+        let places = self.places(pane, table);
+        let at = places.get(self.choice(pane).place(table, &places))?;
+        Some(&table.rows[*at].key)
+    }
+
     /// The places of the rows of a pane's table that are shown, in their order.
     pub fn places(&self, pane: Pane, table: &Table) -> Vec<usize> {
         let choice = self.choice(pane);
@@ -145,6 +157,7 @@ impl State {
 
     /// Takes a key in. `tables` are the tables that are shown.
     pub fn press(&mut self, key: Key, tables: &[Table; Pane::COUNT]) -> Action {
+        self.said.clear();
         match key {
             Key::Interrupt => return Action::Quit,
             Key::Suspend => return Action::Suspend,
@@ -221,6 +234,11 @@ impl State {
                     self.shown = Shown::Row { key: table.rows[*at].key.clone(), line: 0 };
                 }
             }
+            Key::Char('l') if self.pane == Pane::Programs && !places.is_empty() => {
+                // It stays the chosen one, also where rows change places.
+                choose(place);
+                return Action::Switch;
+            }
             Key::Char(' ') => return self.freeze(),
             Key::Char('?' | 'h') => self.shown = Shown::Help { line: 0 },
             Key::Char('q') => return Action::Quit,
@@ -278,9 +296,7 @@ mod tests {
     }
 
     fn chosen(state: &State, tables: &[Table; Pane::COUNT]) -> String {
-        let table = &tables[state.pane.index()];
-        let places = state.places(state.pane, table);
-        table.rows[places[state.choice(state.pane).place(table, &places)]].key.clone()
+        state.chosen(state.pane, &tables[state.pane.index()]).unwrap().to_owned()
     }
 
     fn press(state: &mut State, keys: &str) -> Action {
@@ -303,6 +319,16 @@ mod tests {
             state.press(Key::Down, &tables);
         }
         assert_eq!(chosen(&state, &tables), "0");
+    }
+
+    #[test]
+    fn l_switches_the_chosen_program_and_nothing_in_other_panes() {
+        let mut state = State::default();
+        assert_eq!(press(&mut state, "l"), Action::Draw);
+        assert_eq!(press(&mut state, "2l"), Action::Switch);
+        let none = tables(&crate::top::model::Model::default());
+        assert_eq!(state.press(Key::Char('l'), &none), Action::Draw);
+        assert_eq!(state.chosen(Pane::Programs, &none[1]), None);
     }
 
     #[test]

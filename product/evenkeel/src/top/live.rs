@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use evenkeel_host::Accounting;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
@@ -19,12 +20,15 @@ use super::screen::{Screen, has_colours, next_key};
 use super::table::{Pane, Table};
 use super::tables::tables;
 use super::view::{Look, draw};
+use crate::daemon_client;
 use crate::terminal::{HeldLog, hold_log};
 
 /// Signals that end it; the exit code is that of a program that they have killed.
 const ENDING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 /// What a shell adds to the number of a signal.
 const KILLED: i32 = 128;
+/// How long a balancer may take to answer a key. Meanwhile the screen stands.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Shows the screen until a key or a signal ends it. Returns the exit code.
 ///
@@ -122,8 +126,26 @@ impl Live {
             Action::Suspend => self.screen.lend(|| stop(Pid::from_raw(0)))?,
             Action::Freeze => self.inputs.order(false),
             Action::Thaw => self.inputs.order(true),
+            Action::Switch => self.state.said = self.switch(),
         }
         Ok(false)
+    }
+
+    /// Switches the lever of the chosen program. Returns what came of it.
+    fn switch(&self) -> String {
+        let key = self.state.chosen(Pane::Programs, &self.tables[Pane::Programs.index()]);
+        let programs = self.model.programs.iter().map(|program| &program.status);
+        let chosen = programs.into_iter().find(|status| Some(status.root.to_string().as_str()) == key);
+        let Some(status) = chosen else { return "no program is chosen".to_owned() };
+        let watch = !status.dry_run;
+        match daemon_client::watch(status, watch, PATIENCE) {
+            Ok(()) if watch => format!("{} is left alone: l has it balanced again", status.root),
+            Ok(()) => format!("{} is balanced again", status.root),
+            Err(why) if status.program.is_none() && status.accounting == Accounting::None => {
+                format!("{}: nothing is done to it now ({why:#})", status.root)
+            }
+            Err(why) => format!("{}: {why:#}", status.root),
+        }
     }
 
     /// Returns the exit code, if a signal ends it.

@@ -18,10 +18,11 @@ const MARK: u16 = 2;
 const HEAD: u16 = 2;
 const FOOT: u16 = 1;
 
-const KEYS: [(&str, &str); 12] = [
+const KEYS: [(&str, &str); 13] = [
     ("Tab, Right, 2", "the next pane, or that one"),
     ("Up, Down", "choose a row (also j, k, page keys, Home, End)"),
     ("e, Enter", "explain the chosen row; again, or Esc: back"),
+    ("l", "programs: switch the lever off, and on again (of your own programs)"),
     ("s", "sort by the next column; after the last one, as they come"),
     ("r", "the other way round"),
     ("/", "only rows with a text; Enter keeps it, Esc removes it"),
@@ -151,6 +152,11 @@ impl Pen<'_> {
             Shown::Filter => {
                 let filter = &state.choice(state.pane).filter;
                 format!("Only {} with: {filter}_  Enter keep  Esc remove", state.pane.title())
+            }
+            Shown::Tables if !state.said.is_empty() => clean(&state.said),
+            // Only there it does something.
+            Shown::Tables if state.pane == Pane::Programs => {
+                "q quit  ? help  Tab pane  Up/Down row  e explain  l lever  s sort  / filter".to_owned()
             }
             Shown::Tables => "q quit  ? help  Tab pane  Up/Down row  e explain  s sort  / filter  \
                               Space freeze"

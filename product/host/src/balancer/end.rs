@@ -1,5 +1,5 @@
-//! The end of balancing: a program leaves, or all do. Masks are given back, and the last interval is
-//! counted.
+//! The end of balancing: a program leaves or is left alone, or all leave. Masks are given back, and the
+//! last interval is counted.
 
 use std::collections::BTreeMap;
 
@@ -26,6 +26,17 @@ impl Balancer {
             tracing::warn!("{why}");
         }
         Some(left.into_results())
+    }
+
+    /// Decides and counts the moves of a program from now on, and makes none: what was done to it is taken
+    /// back. Or balances it again.
+    pub(crate) fn set_watched(&mut self, number: u32, is_watched: bool) {
+        if is_watched {
+            self.release(number);
+        }
+        if let Some(program) = self.programs.get_mut(&number) {
+            program.set_watched(is_watched);
+        }
     }
 
     /// Gives the tasks of all programs their masks back: pins by other options would stay.

@@ -8,7 +8,7 @@ use super::admission::{ProcessToJoin, Refusal, refuse};
 use super::programs::Programs;
 use super::statistics::Statistics;
 
-const KNOWN: &str = "join, leave, observe, figures, status, stats, stats_meta, quotas, connections";
+const KNOWN: &str = "join, leave, watch, observe, figures, status, stats, stats_meta, quotas, connections";
 
 /// A request, decoded: nothing of the system was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +37,13 @@ pub enum DaemonRequest {
     },
     /// The program with this number leaves.
     Leave(u32),
+    /// The program of this process is left alone, or balanced again.
+    Watch {
+        /// The process.
+        pid: i32,
+        /// Left alone.
+        watch: bool,
+    },
     /// The process that asks balances the program of this process itself, and wants its figures.
     Observe(i32),
     /// The figures of the CPUs, and of a program that is observed.
@@ -70,6 +77,15 @@ impl DaemonRequest {
                 ("pid", value) => Ok(Self::LeaveProcess(number(value)?)),
                 (_, value) => Ok(Self::Leave(u32::try_from(number(value)?).unwrap_or(0))),
             },
+            "watch" => {
+                only(args, &["pid", "watch"])?;
+                match (args.get("pid"), args.get("watch")) {
+                    (Some(pid), Some(watch)) => {
+                        Ok(Self::Watch { pid: number(pid)?, watch: flag(watch)? })
+                    }
+                    _ => refuse(Errno::EINVAL, "give pid and watch"),
+                }
+            }
             "observe" => Ok(Self::Observe(number(exactly_one(args, &["pid"])?.1)?)),
             "figures" => {
                 only(args, &["program"])?;
@@ -124,11 +140,13 @@ fn carry_out(programs: &mut Programs, peer: &Peer, asked: DaemonRequest) -> Resu
         DaemonRequest::JoinNamed(name) => programs.join_named(&name, peer)?,
         DaemonRequest::JoinCgroup(path) => programs.join_cgroup(&path, peer)?,
         DaemonRequest::LeaveProcess(pid) => {
-            let program = programs.program_of(pid).ok_or_else(|| Refusal {
-                errno: Errno::ESRCH,
-                why: format!("process {pid} has not joined, or is not yours"),
-            })?;
+            let program = program_of(programs, pid)?;
             return leave(programs, peer, program);
+        }
+        DaemonRequest::Watch { pid, watch } => {
+            let program = program_of(programs, pid)?;
+            programs.watch(program, watch, peer)?;
+            return Ok(json!({"watch": watch}));
         }
         DaemonRequest::LeaveJob { pid, job } => {
             return Ok(json!({"summary": programs.leave_job(pid, &job, peer)?}));
@@ -151,6 +169,13 @@ fn carry_out(programs: &mut Programs, peer: &Peer, asked: DaemonRequest) -> Resu
         })
         .collect();
     Ok(json!({"programs": list}))
+}
+
+fn program_of(programs: &mut Programs, pid: i32) -> Result<u32, Refusal> {
+    programs.program_of(pid).ok_or_else(|| Refusal {
+        errno: Errno::ESRCH,
+        why: format!("process {pid} has not joined, or is not yours"),
+    })
 }
 
 fn leave(programs: &mut Programs, peer: &Peer, program: u32) -> Result<Value, Refusal> {
@@ -208,6 +233,21 @@ mod tests {
     fn join(args: Value) -> Result<DaemonRequest, Errno> {
         let request = Request { req: "join".to_owned(), args: args.as_object().unwrap().clone() };
         DaemonRequest::decode(&request).map_err(|refusal| refusal.errno)
+    }
+
+    #[test]
+    fn a_program_is_left_alone_by_its_process_and_a_word() {
+        let decode = |args: Value| {
+            let args = args.as_object().unwrap().clone();
+            DaemonRequest::decode(&Request { req: "watch".to_owned(), args })
+                .map_err(|refusal| refusal.errno)
+        };
+        let asked = |watch| Ok(DaemonRequest::Watch { pid: 7, watch });
+        assert_eq!(decode(json!({"pid": 7, "watch": true})), asked(true));
+        assert_eq!(decode(json!({"pid": "7", "watch": false})), asked(false));
+        for args in [json!({"pid": 7}), json!({"watch": true}), json!({"pid": 7, "watch": 1})] {
+            assert_eq!(decode(args.clone()), Err(Errno::EINVAL), "{args}");
+        }
     }
 
     #[test]

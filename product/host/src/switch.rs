@@ -1,0 +1,135 @@
+//! The request by which a user has a program left alone, and balanced again: `watch`, with the number of
+//! the program's first process. A daemon answers it on its socket, and `evenkeel run` on one of its own
+//! beside its status file.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenkeel_control::{Answer, AskError, BindError, Peer, Request, Server, ask_within};
+use evenkeel_journal::TaskRef;
+use nix::errno::Errno;
+use nix::poll::PollFd;
+use nix::unistd::geteuid;
+use serde_json::{Value, json};
+
+use crate::status_file::folder;
+
+/// The request.
+const WATCH: &str = "watch";
+
+/// Asks the balancer behind a socket to leave a program alone (`watch`), or to balance it again. Each
+/// step waits for at most `patience`.
+///
+/// # Errors
+/// Nothing answers there, or the balancer refuses: the program is not its own or not the user's, or
+/// nothing could be moved anyhow.
+pub fn ask_to_watch(
+    socket: &Path,
+    root: u32,
+    watch: bool,
+    patience: Duration,
+) -> Result<(), AskError> {
+    let request = Request::new(WATCH).with("pid", root).with("watch", watch);
+    ask_within(socket, &request, patience).map(drop)
+}
+
+/// Where `evenkeel run` answers, by its process.
+pub fn run_socket(dir: &Path, balancer: &TaskRef) -> PathBuf {
+    folder(dir).join(format!("{}.sock", balancer.tid))
+}
+
+/// The answering end of `evenkeel run`.
+pub(crate) struct Switch {
+    server: Server,
+    root: u32,
+}
+
+impl Switch {
+    /// Answers for the program with this first process.
+    pub(crate) fn bind(dir: &Path, balancer: &TaskRef, root: u32) -> Result<Self, BindError> {
+        Ok(Self { server: Server::bind(&run_socket(dir, balancer))?, root })
+    }
+
+    /// The descriptors to poll.
+    pub(crate) fn poll_fds(&self) -> Vec<PollFd<'_>> {
+        self.server.poll_fds()
+    }
+
+    /// Answers what was asked. Returns what is wanted now, if anything: whether to leave the program
+    /// alone. Where the balancer can move nothing, that is refused.
+    pub(crate) fn serve(&mut self, can_move: bool) -> Option<bool> {
+        let (root, mut wanted) = (self.root, None);
+        self.server.serve(|peer, request| match decode(request, peer, root) {
+            Ok(_) if !can_move => {
+                Answer::refused(Errno::EPERM, "its balancer moves nothing (--dry-run, or no journal)")
+            }
+            Ok(watch) => {
+                wanted = Some(watch);
+                Answer::ok(json!({ "watch": watch }))
+            }
+            Err(refused) => refused,
+        });
+        wanted
+    }
+}
+
+fn decode(request: &Request, peer: &Peer, root: u32) -> Result<bool, Answer> {
+    if request.req != WATCH {
+        let why = format!("no request \"{}\"; there is {WATCH}", request.req);
+        return Err(Answer::refused(Errno::ENOSYS, why));
+    }
+    // To another user, the program does not exist.
+    let is_asked = request.args.get("pid") == Some(&json!(root)) && request.args.len() == 2;
+    if !is_asked || !peer.may_steer(geteuid().as_raw()) {
+        return Err(Answer::refused(Errno::ESRCH, "you have no such program here"));
+    }
+    let watch = request.args.get("watch").and_then(Value::as_bool);
+    watch.ok_or_else(|| Answer::refused(Errno::EINVAL, "give watch: true or false"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_program_is_named_by_its_first_process_and_only_its_user_is_answered() {
+        let request = |root: u32, watch: Value| Request::new(WATCH).with("pid", root).with("watch", watch);
+        let decode = |request: &Request, uid| {
+            decode(request, &Peer { uid, pid: 1 }, 7).map_err(|refused| refused.errno)
+        };
+        let own = geteuid().as_raw();
+        assert_eq!(decode(&request(7, true.into()), own), Ok(true));
+        assert_eq!(decode(&request(7, false.into()), own), Ok(false));
+        assert_eq!(decode(&request(8, true.into()), own), Err(Errno::ESRCH as i32));
+        assert_eq!(decode(&request(7, true.into()), own + 1), Err(Errno::ESRCH as i32));
+        assert_eq!(decode(&request(7, 1.into()), own), Err(Errno::EINVAL as i32));
+        assert_eq!(decode(&Request::new("join"), own), Err(Errno::ENOSYS as i32));
+    }
+
+    #[test]
+    fn what_is_wanted_is_returned_unless_nothing_can_be_moved() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = TaskRef::own_process().unwrap();
+        std::fs::create_dir(folder(dir.path())).unwrap();
+        let socket = run_socket(dir.path(), &own);
+        let mut switch = Switch::bind(dir.path(), &own, 7).unwrap();
+        let mut ask = |watch, can_move| {
+            let socket = socket.clone();
+            let patience = Duration::from_secs(60);
+            let asking = thread::spawn(move || ask_to_watch(&socket, 7, watch, patience).is_ok());
+            let mut wanted = None;
+            while !asking.is_finished() {
+                wanted = wanted.or(switch.serve(can_move));
+                thread::yield_now();
+            }
+            (asking.join().unwrap(), wanted)
+        };
+        assert_eq!(ask(true, true), (true, Some(true)));
+        assert_eq!(ask(false, true), (true, Some(false)));
+        assert_eq!(ask(true, false), (false, None));
+        drop(switch);
+        assert!(!socket.exists());
+    }
+}
