@@ -221,7 +221,10 @@ impl Cluster {
     pub fn wait_for_nothing_left(&self) {
         self.wait_for_no_process();
         assert_eq!(self.left(), Vec::<PathBuf>::new(), "files are left");
-        assert_eq!(self.states(), ["idle", "idle"]);
+        let states = self.states();
+        // An idle node may still be planned for a heterogeneous job that has run meanwhile.
+        let is_idle = |state: &String| ["idle", "plnd"].contains(&state.as_str());
+        assert!(states.len() == 2 && states.iter().all(is_idle), "{states:?}");
     }
 
     /// Processes of this cluster with this name.
