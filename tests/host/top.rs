@@ -159,8 +159,6 @@ fn top_shows_a_run_obeys_keys_and_gives_the_terminal_back() {
     terminal.wait_for_text(&format!("balancer {}", run.id()));
     terminal.press("\u{1b}");
     terminal.wait_for_text("> Programs");
-    terminal.press("l");
-    terminal.wait_for_text("nothing is done to it now");
     terminal.press("s");
     terminal.wait_for_text("by PID");
     terminal.press("/nothing");
@@ -234,6 +232,25 @@ fn l_leaves_a_program_alone_and_has_it_balanced_again() {
         terminal.press("q");
         terminal.end(0);
     }
+}
+
+#[test]
+fn l_is_refused_where_nothing_can_be_moved() {
+    if two_cpus("l_is_refused_where_nothing_can_be_moved").is_none() {
+        return;
+    }
+    let host = Host::new();
+    let worker = Worker::start(&host, &[&["--dry-run"][..], &EAGER].concat());
+    host.wait_intervals(1);
+    let mut terminal = Terminal::with(host, &["--interval", "100ms"]);
+    terminal.press("2");
+    terminal.wait_for_text("> Programs");
+    terminal.wait_for_text(" watched ");
+    terminal.press("l");
+    terminal.wait_for_text("its balancer moves nothing (--dry-run, or no journal)");
+    assert!(worker.end().success());
+    terminal.press("q");
+    terminal.end(0);
 }
 
 #[test]
