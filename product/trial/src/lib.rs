@@ -4,7 +4,7 @@
 //! within a round count. All experiments of the laboratory stand on this crate, which is the product's
 //! because comparing a user's own program is. The trial itself ([`run`]) does no I/O and reads no
 //! clock: runs, clock and progress are the caller's ([`Caller`]). What callers need for that is here,
-//! too: a command that is run and timed, Ctrl-C, a progress display.
+//! too: a command that is run and timed, Ctrl-C, a progress display, and a page for the result.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -16,13 +16,17 @@
 //! | `command` | one command, run to its end: its time, and what it printed |
 //! | `interrupt` | Ctrl-C and its kind, noted |
 //! | `display` | progress on the terminal |
+//! | `page` | a report as one HTML file: style, tables, machine, command to repeat |
+//! | `chart` | intervals and verdicts as a chart for such a page |
 
+pub mod chart;
 mod claim;
 pub mod command;
 mod course;
 pub mod display;
 pub mod interrupt;
 mod judge;
+pub mod page;
 mod plan;
 mod record;
 
