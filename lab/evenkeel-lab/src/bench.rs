@@ -57,6 +57,7 @@ fn capability_options(args: CapabilityArgs) -> Result<capability::Asked> {
         },
         json: args.json,
         markdown: args.markdown,
+        html: args.html,
         from: args.from,
         command: command_line(),
         ..Options::default()
@@ -74,6 +75,7 @@ fn cluster_options(args: ClusterArgs) -> Result<cluster::Asked> {
         quick: args.quick,
         json: args.json,
         markdown: args.markdown,
+        html: args.html,
         from: args.from,
         command: command_line(),
         ..Options::default()
@@ -93,6 +95,7 @@ fn programs_options(args: ProgramsArgs) -> Result<levers::Asked> {
             quick: args.quick,
             json: args.json,
             markdown: args.markdown,
+            html: args.html,
             from: args.from,
             command: command_line(),
             ..Options::default()
@@ -111,6 +114,7 @@ fn guest_options(args: TurnArgs) -> Options {
         },
         json: args.json,
         markdown: args.markdown,
+        html: args.html,
         from: args.from,
         inside: args.inside,
         costs: args.costs,
@@ -130,6 +134,7 @@ fn sais_options(args: SaisBenchArgs) -> Result<sais::Asked> {
             quick: args.quick,
             json: args.json,
             markdown: args.markdown,
+            html: args.html,
             from: args.from,
             command: command_line(),
             ..Options::default()
@@ -143,6 +148,7 @@ fn scale_options(args: ScaleArgs) -> Result<scale::Asked> {
         from: args.from,
         json: args.json,
         markdown: args.markdown,
+        html: args.html,
         command: command_line(),
         ..Options::default()
     };
@@ -163,6 +169,7 @@ fn refill_options(args: RefillArgs) -> refill::Asked {
         from: args.from,
         json: args.json,
         markdown: args.markdown,
+        html: args.html,
         command: command_line(),
         ..Options::default()
     };

@@ -389,6 +389,7 @@ fn run_bench(args: &SimBenchArgs) -> Result<i32> {
     let options = evenkeel_experiment::Options {
         json: args.json.clone(),
         markdown: args.markdown.clone(),
+        html: args.html.clone(),
         is_quiet: args.quiet,
         command: command_line(),
         ..Default::default()

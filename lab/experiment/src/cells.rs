@@ -1,8 +1,10 @@
-//! A table of text, for terminals and for pages.
+//! A table of text, for terminals and for pages, in Markdown and in HTML.
 
 use std::fmt::{self, Write as _};
 
 use comfy_table::{CellAlignment, Table, presets};
+use evenkeel_trial::page::table;
+use maud::Markup;
 
 /// Cells as text, and which columns are numbers.
 pub struct Cells {
@@ -42,6 +44,11 @@ impl Cells {
             writeln!(text, "| {} |", cells.join(" | "))?;
         }
         Ok(())
+    }
+
+    /// For a page in HTML.
+    pub fn html(self) -> Markup {
+        table(&self.header, self.rows, &self.numbers)
     }
 }
 

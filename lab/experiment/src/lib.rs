@@ -13,6 +13,7 @@
 //! | `runner` | from an experiment and a runner to records |
 //! | `row`, `report`, `machine` | the result, as JSON |
 //! | `page`, `cells` | the result for people: the terminal's tables, the Markdown page |
+//! | `report_html`, `html` | the page for a browser: of a report, of any figures |
 //! | `generated` | what a page says of its origin, and how a change by hand is found |
 //! | `peers` | schedulers of other projects |
 //! | `host`, `guest/`, `simulator` | the places |
@@ -27,6 +28,7 @@ pub mod executable;
 pub mod generated;
 pub mod guest;
 pub mod host;
+pub mod html;
 mod machine;
 mod metric;
 mod options;
@@ -34,6 +36,7 @@ pub mod output;
 mod page;
 pub mod peers;
 mod report;
+mod report_html;
 mod row;
 mod runner;
 pub mod simulator;
@@ -41,7 +44,7 @@ pub mod simulator;
 pub use aim::{Aim, AimRow, Cases, Wanted, judge_aims};
 pub use contestant::Contestant;
 pub use evenkeel_trial::{Case, Figures, Line, Plan, Progress, Reached, Record, Sample, again};
-pub use evenkeel_trial::{command, display, interrupt};
+pub use evenkeel_trial::{chart, command, display, interrupt};
 pub use generated::measured_at;
 pub use machine::{MachineInfo, commit};
 pub use metric::{Kind, Metric};
@@ -131,7 +134,8 @@ impl<How> Experiment<How> {
         let prepare = |path: &Option<std::path::PathBuf>| {
             path.as_deref().map(output::Output::prepare).transpose()
         };
-        let (json, markdown) = (prepare(&options.json)?, prepare(&options.markdown)?);
+        let json = prepare(&options.json)?;
+        let (markdown, html) = (prepare(&options.markdown)?, prepare(&options.html)?);
         let report = match &options.from {
             Some(path) => Report::load(self.name, path)?,
             None => {
@@ -152,6 +156,10 @@ impl<How> Experiment<How> {
             let command = output.command("--markdown", &report.command);
             output.write_page(&self.page(&Report { command, ..report.clone() }))?;
         }
+        if let Some(output) = html {
+            let command = output.command("--html", &report.command);
+            output.write(&self.html(&Report { command, ..report.clone() }))?;
+        }
         Ok(i32::from(!report.failed.is_empty()))
     }
 
@@ -163,6 +171,11 @@ impl<How> Experiment<How> {
     /// The page of a report, in Markdown.
     pub fn page(&self, report: &Report) -> String {
         page::markdown(self, report)
+    }
+
+    /// The page of a report, in HTML.
+    pub fn html(&self, report: &Report) -> String {
+        report_html::html(self, report)
     }
 
     /// An experiment to test with.

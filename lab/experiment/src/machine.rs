@@ -43,9 +43,16 @@ impl MachineInfo {
 
     /// As items of a list at the head of a page.
     pub fn markdown(&self) -> String {
-        let first = format!("Machine: {}, {} CPUs, Linux {}", self.model, self.cpus, self.kernel);
-        let notes = self.notes.iter().map(|(name, value)| format!("{name}: {value}"));
-        std::iter::once(first).chain(notes).map(|item| format!("- {item}\n")).collect()
+        let items = self.items();
+        let machine = items.iter().take(1).map(|machine| format!("- Machine: {machine}\n"));
+        machine.chain(items.iter().skip(1).map(|note| format!("- {note}\n"))).collect()
+    }
+
+    /// The machine, and each note.
+    pub fn items(&self) -> Vec<String> {
+        let Self { model, cpus, kernel, notes } = self;
+        let notes = notes.iter().map(|(name, value)| format!("{name}: {value}"));
+        std::iter::once(format!("{model}, {cpus} CPUs, Linux {kernel}")).chain(notes).collect()
     }
 }
 

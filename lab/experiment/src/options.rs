@@ -19,6 +19,8 @@ pub struct Options {
     pub json: Option<PathBuf>,
     /// Where to write the Markdown page.
     pub markdown: Option<PathBuf>,
+    /// Where to write the HTML page.
+    pub html: Option<PathBuf>,
     /// Measure nothing: show the report that this JSON file holds.
     pub from: Option<PathBuf>,
     /// Print nothing.

@@ -1,5 +1,5 @@
-//! A report for people: tables for the terminal, and a page that is a pure function of the JSON,
-//! without a date, so that the same figures give the same page.
+//! A report for people: tables for the terminal, and a page in Markdown that is a pure function of the
+//! JSON, without a date, so that the same figures give the same page.
 
 use std::fmt::{self, Write as _};
 
@@ -14,11 +14,12 @@ use crate::{AimRow, Experiment, Kind, Metric, Report, Row};
 const SHOWN_FOREIGN_PCT: f64 = 1.0;
 
 /// What other programs took of the machine in the row where that was the most.
-fn worst_foreign_pct(report: &Report) -> Option<f64> {
+pub fn worst_foreign_pct(report: &Report) -> Option<f64> {
     report.rows.iter().map(|row| row.foreign_pct).reduce(f64::max)
 }
 
-fn verdict_word(verdict: Verdict) -> &'static str {
+/// A verdict in a sentence.
+pub fn verdict_word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Better => "better",
         Verdict::Worse => "worse",
@@ -39,17 +40,19 @@ fn interval(median: f64, [lo, hi]: [f64; 2]) -> String {
 }
 
 /// What the table of all figures has columns for.
-struct Columns<'a, How> {
+pub struct Columns<'a, How> {
     experiment: &'a Experiment<How>,
     report: &'a Report,
     has_program: bool,
-    has_figure: bool,
+    /// There is more than one figure, so that a row names its own.
+    pub has_figure: bool,
     has_foreign: bool,
     told: Vec<&'static Metric>,
 }
 
 impl<'a, How> Columns<'a, How> {
-    fn new(experiment: &'a Experiment<How>, report: &'a Report) -> Self {
+    /// The columns that the rows of a report need.
+    pub fn new(experiment: &'a Experiment<How>, report: &'a Report) -> Self {
         let is_there = |metric: &&Metric| report.rows.iter().any(|row| row.metric == metric.name);
         let metrics = || experiment.metrics.iter().filter(is_there);
         Self {
@@ -63,7 +66,7 @@ impl<'a, How> Columns<'a, How> {
     }
 
     /// The contestant that all are compared with; "first" where cases have different ones.
-    fn baseline(&self) -> &str {
+    pub fn baseline(&self) -> &str {
         let mut against = self.report.rows.iter().filter_map(|row| row.against.as_deref());
         let Some(first) = against.next() else {
             return self.experiment.contestants.first().map_or("first", |one| &one.name);
@@ -71,7 +74,8 @@ impl<'a, How> Columns<'a, How> {
         if against.all(|other| other == first) { first } else { "first" }
     }
 
-    fn cells(&self) -> Cells {
+    /// All rows.
+    pub fn cells(&self) -> Cells {
         let mut header = vec![self.experiment.case_word.to_owned()];
         header.extend(self.has_program.then(|| "program".to_owned()));
         header.extend(self.has_figure.then(|| "figure".to_owned()));
@@ -149,7 +153,8 @@ impl<'a, How> Columns<'a, How> {
     }
 }
 
-fn aims<How>(experiment: &Experiment<How>, report: &Report) -> Cells {
+/// What was wanted, and what was found.
+pub fn aims<How>(experiment: &Experiment<How>, report: &Report) -> Cells {
     let has_program = report.aims.iter().any(|aim| !aim.program.is_empty());
     let mut header = vec![experiment.case_word];
     header.extend(has_program.then_some("program"));
@@ -201,7 +206,7 @@ pub fn terminal<How>(experiment: &Experiment<How>, report: &Report) -> String {
 }
 
 /// What was left out, and what failed.
-fn said(report: &Report) -> Vec<String> {
+pub fn said(report: &Report) -> Vec<String> {
     let said = report.said.iter().map(|sentence| sentence.replace('\n', " "));
     let absent = report.absent.iter().map(|one| one.words());
     said.chain(absent).chain(report.failed.iter().map(|failed| failed.words())).collect()
@@ -249,8 +254,19 @@ fn write_page<How>(
             writeln!(text, "- {item}")?;
         }
     }
+    writeln!(text, "\n## How to read it\n")?;
+    write_reading(text, experiment, report)
+}
+
+/// How the figures came about, and what the names mean.
+pub fn write_reading<How>(
+    text: &mut String,
+    experiment: &Experiment<How>,
+    report: &Report,
+) -> fmt::Result {
+    let columns = Columns::new(experiment, report);
     let (course, baseline) = (experiment.course, columns.baseline());
-    writeln!(text, "\n## How to read it\n\n{course}\n")?;
+    writeln!(text, "{course}\n")?;
     write!(text, "- *median*: over the runs.\n- *vs {baseline}*: {READING}{}", experiment.reading)?;
     // A remark in parentheses behind a name is no part of it.
     let is = |text: &str, name: &str| {

@@ -93,7 +93,8 @@ pub fn run(asked: &Asked) -> Result<i32> {
     let options = &asked.options;
     let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
     let json = prepare(&options.json)?;
-    let (machine, markdown) = (prepare(&asked.machine)?, prepare(&options.markdown)?);
+    let machine = prepare(&asked.machine)?;
+    let (markdown, html) = (prepare(&options.markdown)?, prepare(&options.html)?);
     let _watch = interrupt::watch();
     let report = match &options.from {
         Some(path) => read(path)?,
@@ -111,7 +112,11 @@ pub fn run(asked: &Asked) -> Result<i32> {
     }
     if let Some(output) = markdown {
         let command = output.command("--markdown", &report.command);
-        output.write_page(&page::page(&Report { command, ..report }))?;
+        output.write_page(&page::page(&Report { command, ..report.clone() }))?;
+    }
+    if let Some(output) = html {
+        let command = output.command("--html", &report.command);
+        output.write(&page::html(&Report { command, ..report }))?;
     }
     Ok(0)
 }
@@ -202,6 +207,7 @@ mod tests {
             from: Some(path("first.json")),
             json: Some(path("second.json")),
             markdown: Some(path("page.md")),
+            html: Some(path("page.html")),
             ..Options::default()
         };
         let asked = Asked { machine: Some(path("machine.toml")), options };
@@ -213,6 +219,9 @@ mod tests {
         let page = std::fs::read_to_string(path("page.md")).unwrap();
         assert!(page.contains("| scattered | stranger | 64 |"), "{page}");
         assert!(page.contains("800 ns for each KiB"), "{page}");
+        let html = std::fs::read_to_string(path("page.html")).unwrap();
+        assert!(html.contains("lines scattered, after stranger"), "{html}");
+        assert!(html.contains("800 ns for each KiB"), "{html}");
         // A larger cache holds a point more.
         report.near_kib = 4096;
         std::fs::write(path("first.json"), serde_json::to_string(&report).unwrap()).unwrap();

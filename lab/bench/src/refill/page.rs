@@ -1,13 +1,17 @@
-//! The points and the fits as tables, and as a page that is a pure function of the JSON.
+//! The points and the fits as tables, and as pages that are a pure function of the JSON.
 
 use std::fmt::{self, Write as _};
 
 use super::fit::Fit;
-use super::measure::Point;
+use super::measure::{Event, Point};
+use super::walk::Order;
 use super::{Report, fit};
 use crate::stats::Verdict;
 use evenkeel_experiment::cells::Cells;
+use evenkeel_experiment::chart::{Chart, Interval};
+use evenkeel_experiment::html::{Sheet, charts, prose};
 use evenkeel_experiment::measured_at;
+use maud::html;
 
 const HEADER: [&str; 9] = [
     "lines",
@@ -29,11 +33,6 @@ fn cells(report: &Report, point: &Point) -> Vec<String> {
     let Point { order, kib, event, cost_ns, ci95_ns: [lo, hi], walk_ns, verdict, .. } = point;
     let fit = report.fits.iter().find(|fit| fit.order == *order);
     let model = fit.and_then(|fit| fit.model_ns(*event, *kib, report.near_kib));
-    let verdict = match verdict {
-        Some(Verdict::Worse) => "longer",
-        Some(Verdict::Better) => "shorter",
-        Some(Verdict::Undecided) | None => "undecided",
-    };
     vec![
         order.name().to_owned(),
         event.name().to_owned(),
@@ -43,8 +42,16 @@ fn cells(report: &Report, point: &Point) -> Vec<String> {
         format!("{} - {}", us(*lo), us(*hi)),
         format!("{:.0}", cost_ns / *kib as f64),
         model.map_or_else(|| "-".to_owned(), us),
-        verdict.to_owned(),
+        word(*verdict).to_owned(),
     ]
+}
+
+fn word(verdict: Option<Verdict>) -> &'static str {
+    match verdict {
+        Some(Verdict::Worse) => "longer",
+        Some(Verdict::Better) => "shorter",
+        Some(Verdict::Undecided) | None => "undecided",
+    }
 }
 
 fn sentence(fit: &Fit) -> String {
@@ -111,12 +118,55 @@ pub fn page(report: &Report) -> String {
     text
 }
 
+/// The page for a browser.
+pub fn html(report: &Report) -> String {
+    let Report { machine, commit, command, .. } = report;
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_text(&mut text, report);
+    let orders = Order::ALL.into_iter();
+    let groups = orders.flat_map(|order| Event::ALL.map(|event| (order, event)));
+    let groups: Vec<_> = groups.map(|(order, event)| group(report, order, event)).collect();
+    let drawn = groups.iter().filter(|(_, intervals)| !intervals.is_empty());
+    let drawn = drawn.map(|(name, intervals)| Chart {
+        name,
+        base: Some((0.0, "nothing happened")),
+        mark: &|ns| format!("{} us", ns / 1e3),
+        intervals: intervals.clone(),
+    });
+    let drawn: Vec<_> = drawn.collect();
+    let body = html! { (charts("What a refill costs", &drawn)) (prose(&text)) };
+    let disturbance = Some(disturbance(report));
+    Sheet { title: TITLE, commit, command, machine, disturbance, body }.html()
+}
+
+/// A chart's name and its intervals: an order and an event, by the size of the working set.
+fn group(report: &Report, order: Order, event: Event) -> (String, Vec<Interval>) {
+    let points = report.points.iter().filter(|point| (point.order, point.event) == (order, event));
+    let interval = |point: &Point| Interval {
+        name: format!("{} KiB", point.kib),
+        at: point.cost_ns,
+        ends: point.ci95_ns,
+        verdict: point.verdict,
+        label: format!("{} us {}", us(point.cost_ns), word(point.verdict)),
+    };
+    (format!("lines {}, after {}", order.name(), event.name()), points.map(interval).collect())
+}
+
+const TITLE: &str = "Benchmarks: what it costs to refill caches";
+
 fn write_page(text: &mut String, report: &Report) -> fmt::Result {
-    let Report { machine, commit, command, near_kib, .. } = report;
-    writeln!(text, "# Benchmarks: what it costs to refill caches\n")?;
+    let Report { machine, commit, command, .. } = report;
+    writeln!(text, "# {TITLE}\n")?;
     writeln!(text, "{}\n", measured_at(commit, command))?;
     write!(text, "{}", machine.markdown())?;
     writeln!(text, "- {}\n", disturbance(report))?;
+    write_text(text, report)
+}
+
+/// All but the head.
+fn write_text(text: &mut String, report: &Report) -> fmt::Result {
+    let near_kib = report.near_kib;
     writeln!(
         text,
         "A thread walks over memory of so many KiB. It visits every line of 64 bytes once, finds \

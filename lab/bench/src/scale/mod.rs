@@ -133,7 +133,8 @@ impl Cell {
 pub fn run(asked: &Asked) -> Result<i32> {
     let options = &asked.options;
     let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
-    let (json, markdown) = (prepare(&options.json)?, prepare(&options.markdown)?);
+    let json = prepare(&options.json)?;
+    let (markdown, html) = (prepare(&options.markdown)?, prepare(&options.html)?);
     let _watch = interrupt::watch();
     let report = match &options.from {
         Some(path) => read(path)?,
@@ -148,7 +149,11 @@ pub fn run(asked: &Asked) -> Result<i32> {
     }
     if let Some(output) = markdown {
         let command = output.command("--markdown", &report.command);
-        output.write_page(&page::page(&Report { command, ..report }))?;
+        output.write_page(&page::page(&Report { command, ..report.clone() }))?;
+    }
+    if let Some(output) = html {
+        let command = output.command("--html", &report.command);
+        output.write(&page::html(&Report { command, ..report }))?;
     }
     Ok(0)
 }
@@ -324,11 +329,16 @@ mod tests {
             from: Some(path("first")),
             json: Some(path("second")),
             markdown: Some(path("page.md")),
+            html: Some(path("page.html")),
             ..Options::default()
         };
         assert_eq!(run(&Asked { options, ..Asked::default() }).unwrap(), 0);
         assert_eq!(read(&path("second")).unwrap(), report());
         assert!(path("page.md").exists());
+        let html = std::fs::read_to_string(path("page.html")).unwrap();
+        for part in ["softirq-fine, 2 CPUs, 100 ms", "1.60x by work", "<td>softirq-fine</td>"] {
+            assert!(html.contains(part), "{part} is missing in\n{html}");
+        }
         let why = format!("{:#}", read(&path("page.md")).unwrap_err());
         assert!(why.contains("is not what bench scale --json writes"), "{why}");
     }

@@ -1,9 +1,12 @@
-//! The results as tables, and as a page that is a pure function of the JSON.
+//! The results as tables, and as pages that are a pure function of the JSON.
 
 use std::fmt::{self, Write as _};
 
 use evenkeel_experiment::cells::Cells;
+use evenkeel_experiment::chart::{Chart, Interval};
+use evenkeel_experiment::html::{Sheet, prose};
 use evenkeel_experiment::measured_at;
+use maud::html;
 
 use super::node::Lever;
 use super::talk::Talk;
@@ -114,11 +117,45 @@ pub fn page(report: &Report) -> String {
     text
 }
 
+/// The page for a browser.
+pub fn html(report: &Report) -> String {
+    let Report { machine, commit, command, .. } = report;
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_text(&mut text, report);
+    let name =
+        "How many times as fast as with the kernel alone: one noisy node with its best lever";
+    // Simulated without chance: there is no interval.
+    let gain = |cell: &Cell| {
+        let of = |lever| cell.of(lever).map_or(f64::NAN, |slowdowns| slowdowns.one);
+        let (best, at) = (cell.best(), of(Lever::Kernel) / of(cell.best()));
+        let place = format!("{}, {} CPUs, {} ms", cell.noise, cell.cpus, cell.phase_ms);
+        let label = format!("{at:.2}x by {}", best.name());
+        Interval { name: place, at, ends: [at, at], verdict: None, label }
+    };
+    let chart = Chart {
+        name,
+        base: Some((1.0, "the kernel alone")),
+        mark: &|gain| format!("{gain:.2}x"),
+        intervals: report.cells.iter().map(gain).collect(),
+    };
+    let body = html! { figure { figcaption { (name) } (chart.markup()) } (prose(&text)) };
+    Sheet { title: TITLE, commit, command, machine, disturbance: None, body }.html()
+}
+
+const TITLE: &str = "At scale: what noise costs many nodes";
+
 fn write_page(text: &mut String, report: &Report) -> fmt::Result {
-    let Report { machine, commit, command, few, .. } = report;
-    writeln!(text, "# At scale: what noise costs many nodes\n")?;
+    let Report { machine, commit, command, .. } = report;
+    writeln!(text, "# {TITLE}\n")?;
     writeln!(text, "{}\n", measured_at(commit, command))?;
     writeln!(text, "{}", machine.markdown())?;
+    write_text(text, report)
+}
+
+/// All but the head.
+fn write_text(text: &mut String, report: &Report) -> fmt::Result {
+    let few = report.few;
     writeln!(text, "{INTRO}")?;
     writeln!(text, "## The model\n\n{MODEL}")?;
     writeln!(text, "## One noisy node\n\n{ONE}")?;

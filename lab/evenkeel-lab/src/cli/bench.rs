@@ -80,6 +80,9 @@ pub struct RefillArgs {
     /// Write everything as a Markdown page.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+    /// Write everything as an HTML page with charts, which needs no other file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Be a process on this CPU that walks over so many KiB when told to (the command starts it itself).
     #[arg(long, value_name = "CPU:KIB", hide = true)]
     pub stranger: Option<Stranger>,
@@ -120,6 +123,9 @@ pub struct ScaleArgs {
     /// Write everything as a Markdown page.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+    /// Write everything as an HTML page with charts, which needs no other file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// `evenkeel-lab bench sais`.
@@ -143,7 +149,7 @@ pub struct SaisBenchArgs {
     /// Measure few rows in few runs, which decides nothing (one or two minutes).
     #[arg(long, conflicts_with = "measure_pm")]
     pub quick: bool,
-    /// Measure nothing: show the file of an earlier --json (with --markdown, as a page).
+    /// Measure nothing: show the file of an earlier --json (with --markdown or --html, as a page).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["measure_pm", "parts", "quick"])]
     pub from: Option<PathBuf>,
     /// Write the rows as JSON.
@@ -152,6 +158,9 @@ pub struct SaisBenchArgs {
     /// Write everything as a Markdown page.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+    /// Write everything as an HTML page with charts, which needs no other file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// `evenkeel-lab bench capability`.
@@ -182,7 +191,10 @@ pub struct CapabilityArgs {
     /// Write the rows as a Markdown page.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// Measure nothing: show the file of an earlier --json (with --markdown, as a page).
+    /// Write everything as an HTML page with charts, which needs no other file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Measure nothing: show the file of an earlier --json (with --markdown or --html, as a page).
     #[arg(
         long,
         value_name = "FILE",
@@ -203,7 +215,7 @@ pub struct ClusterArgs {
     /// Measure one program in two rounds, which decides nothing (less than a minute).
     #[arg(long, conflicts_with = "from")]
     pub quick: bool,
-    /// Measure nothing: show the file of an earlier --json (with --markdown, as a page).
+    /// Measure nothing: show the file of an earlier --json (with --markdown or --html, as a page).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["node", "runs"])]
     pub from: Option<PathBuf>,
     /// Write the rows as JSON.
@@ -212,6 +224,9 @@ pub struct ClusterArgs {
     /// Write the rows as a Markdown page.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+    /// Write everything as an HTML page with charts, which needs no other file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// `evenkeel-lab bench programs`.
@@ -244,7 +259,10 @@ pub struct ProgramsArgs {
     /// Write everything as a Markdown page.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// Measure nothing: show the file of an earlier --json (with --markdown, as a page).
+    /// Write everything as an HTML page with charts, which needs no other file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Measure nothing: show the file of an earlier --json (with --markdown or --html, as a page).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "claims", "quick", "demo", "json"])]
     pub from: Option<PathBuf>,
 }
@@ -334,7 +352,10 @@ pub struct TurnArgs {
     /// Write the rows as a Markdown page.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// Measure nothing: show the file of an earlier --json (with --markdown, as a page).
+    /// Write everything as an HTML page with charts, which needs no other file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Measure nothing: show the file of an earlier --json (with --markdown or --html, as a page).
     #[arg(long, value_name = "FILE",
           conflicts_with_all = ["clocks", "rounds", "contestants", "figures"])]
     pub from: Option<PathBuf>,

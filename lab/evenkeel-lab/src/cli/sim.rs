@@ -287,6 +287,9 @@ pub struct SimBenchArgs {
     /// Write the figures as a Markdown page.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+    /// Write everything as an HTML page with charts, which needs no other file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Print nothing.
     #[arg(short, long)]
     pub quiet: bool,
