@@ -228,7 +228,9 @@ impl Files {
     fn write_pages(&self, study: &Study) -> Result<()> {
         let mut written: Vec<PathBuf> = self.json.iter().map(|(path, _)| path.clone()).collect();
         if let Some((path, output)) = &self.html {
-            output.write(&page::html(study))?;
+            let directory = path.parent().unwrap_or(Path::new("."));
+            let command = command_of_page(&study.command, "--html", directory);
+            output.write(&page::html(study, &command))?;
             written.push(path.clone());
         }
         if let Some((path, output)) = &self.markdown {

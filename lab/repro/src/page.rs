@@ -3,10 +3,14 @@
 
 use std::fmt::{self, Write as _};
 
-use super::plot::{escape, svg};
+use super::plot::{self, svg};
 use super::study::{Finding, Panel, Part, Point, Study};
+use evenkeel_experiment::cells::Cells;
+use evenkeel_experiment::html::prose;
 use evenkeel_experiment::measured_at;
 use evenkeel_stats::Verdict;
+use evenkeel_trial::page::{Page, table};
+use maud::{Markup, PreEscaped, html};
 
 /// The pictures that the Markdown pages show: a paper and a picture a line.
 const SHOWN: &str =
@@ -19,12 +23,6 @@ neither the paper's nor ours. Values are medians with their 95 % interval (the r
 6 runs); contestants ran in turn and are compared run by run (paired t test on the logarithms, Holm's \
 correction over the rows of a part). *NAME again* is the baseline compared with itself (A/A), in \
 simulations with other seeds: what a table cannot tell from it, the table cannot resolve.";
-
-const STYLE: &str = "\
-body { font-family: sans-serif; max-width: 60em; margin: auto; padding: 1em } \
-table { border-collapse: collapse } \
-td, th { border: 1px solid #ccc; padding: 0.2em 0.5em; text-align: left; vertical-align: top } \
-svg { max-width: 100%; height: auto }";
 
 /// Whether the Markdown page of this paper shows this picture. All others are on the HTML page only.
 pub fn is_shown(paper: &str, panel: &Panel) -> bool {
@@ -40,12 +38,52 @@ pub fn markdown(study: &Study) -> String {
     text
 }
 
-/// The HTML page, which needs no other file.
-pub fn html(study: &Study) -> String {
-    let mut text = String::new();
-    // Writing to a String cannot fail.
-    let _ = write_html(study, &mut text);
-    text
+/// The HTML page, which needs no other file. `command` writes it.
+pub fn html(study: &Study, command: &str) -> String {
+    let Study { paper, title, commit, .. } = study;
+    let title_of_page = format!("Paper {paper} reproduced");
+    let findings = findings(study).map(|(part, finding)| {
+        let Finding { claim, paper, ours, bound, status } = finding;
+        [&part.id, claim, paper, ours, bound].into_iter().cloned().chain([status.name().into()])
+    });
+    let body = html! {
+        p { (title) }
+        p.faint { "Measured at commit " (commit) "." }
+        @if study.parts.iter().any(|part| !part.findings.is_empty()) {
+            h2 { "What became of it" }
+            (table(&FINDING_COLUMNS, findings.map(Iterator::collect), &[]))
+        }
+        (prose(LEGEND))
+        @for part in &study.parts {
+            h2 { (part.title) }
+            (prose(&part.method))
+            @for line in remarks(part) { p { (line) } }
+            @for panel in &part.panels { (figure(panel)) }
+        }
+    };
+    let page = Page {
+        title: &title_of_page,
+        heading: html! { (title_of_page) },
+        body,
+        machine: &study.machine.items(),
+        again: command,
+        style: plot::STYLE,
+    };
+    page.html()
+}
+
+/// A picture, and its figures for those that want to read them.
+fn figure(panel: &Panel) -> Markup {
+    html! {
+        figure id=(panel.id) {
+            figcaption { (panel.title) }
+            div.wide tabindex="0" { (PreEscaped(svg(panel))) }
+            details {
+                summary { "Figures: " (panel.y) }
+                (panel_table(panel).html())
+            }
+        }
+    }
 }
 
 fn write_markdown(study: &Study, text: &mut String) -> fmt::Result {
@@ -75,36 +113,11 @@ fn write_markdown(study: &Study, text: &mut String) -> fmt::Result {
             if is_shown(paper, panel) {
                 writeln!(text, "![{}]({paper}/{}.svg)\n", panel.title, panel.id)?;
             }
-            write_table(panel, text)?;
+            writeln!(text, "{}:\n", panel.y)?;
+            panel_table(panel).markdown(text)?;
         }
     }
     Ok(())
-}
-
-fn write_html(study: &Study, text: &mut String) -> fmt::Result {
-    let [paper, title, command, commit] =
-        [&study.paper, &study.title, &study.command, &study.commit].map(|word| escape(word));
-    writeln!(text, "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">")?;
-    writeln!(text, "<title>Paper {paper} reproduced</title>\n<style>{STYLE}</style>")?;
-    writeln!(text, "<h1>Paper {paper} reproduced</h1>\n<p>{title}</p>")?;
-    writeln!(text, "<p>Measured at commit {commit} by <code>{command}</code>.</p>")?;
-    writeln!(text, "<table>\n<tr><th>{}</tr>", FINDING_COLUMNS.join("<th>"))?;
-    for (part, finding) in findings(study) {
-        let Finding { claim, paper, ours, bound, status } = finding;
-        let cells = [&part.id, claim, paper, ours, bound].map(|cell| escape(cell));
-        writeln!(text, "<tr><td>{}<td><b>{}</b></tr>", cells.join("<td>"), status.name())?;
-    }
-    writeln!(text, "</table>")?;
-    for part in &study.parts {
-        writeln!(text, "<h2>{}</h2>", escape(&part.title))?;
-        for line in remarks(part) {
-            writeln!(text, "<p>{}</p>", escape(&line))?;
-        }
-        for panel in &part.panels {
-            writeln!(text, "<figure id=\"{}\">\n{}</figure>", escape(&panel.id), svg(panel))?;
-        }
-    }
-    writeln!(text, "</html>")
 }
 
 const FINDING_COLUMNS: [&str; 6] = ["part", "claim", "paper or aim", "here", "bound", "status"];
@@ -119,17 +132,17 @@ fn remarks(part: &Part) -> Vec<String> {
     failed.chain(part.not_run.iter().map(|why| format!("not run: {why}"))).collect()
 }
 
-fn write_table(panel: &Panel, text: &mut String) -> fmt::Result {
-    let names: Vec<&str> = panel.series.iter().map(|series| series.name.as_str()).collect();
-    writeln!(text, "{}:\n", panel.y)?;
-    writeln!(text, "| {} | {} |", panel.x, names.join(" | "))?;
-    writeln!(text, "| --- | {} |", vec!["---:"; names.len()].join(" | "))?;
-    for (index, place) in panel.places.iter().enumerate() {
+fn panel_table(panel: &Panel) -> Cells {
+    let names = panel.series.iter().map(|series| series.name.clone());
+    let row = |(index, place): (usize, &String)| {
         let points = panel.series.iter().map(|series| series.points.get(index).copied().flatten());
-        let cells: Vec<String> = points.map(cell).collect();
-        writeln!(text, "| {place} | {} |", cells.join(" | "))?;
+        std::iter::once(place.clone()).chain(points.map(cell)).collect()
+    };
+    Cells {
+        header: std::iter::once(panel.x.clone()).chain(names).collect(),
+        numbers: (1..=panel.series.len()).collect(),
+        rows: panel.places.iter().enumerate().map(row).collect(),
     }
-    Ok(())
 }
 
 fn cell(point: Option<Point>) -> String {
@@ -159,6 +172,8 @@ pub fn number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_experiment::MachineInfo;
+
     use super::super::study::{Series, Status};
     use super::*;
 
@@ -198,6 +213,12 @@ mod tests {
             paper: "000".into(),
             commit: "0123abc".into(),
             command: "evenkeel-lab repro 000".into(),
+            machine: MachineInfo {
+                model: "a processor".into(),
+                cpus: 2,
+                kernel: "6.18".into(),
+                ..MachineInfo::default()
+            },
             parts: vec![part],
             ..Study::default()
         }
@@ -222,9 +243,17 @@ mod tests {
 
     #[test]
     fn the_html_page_has_all_pictures_and_needs_no_other_file() {
-        let text = html(&study());
+        let text = html(&study(), "evenkeel-lab repro 000 --html .");
         assert_eq!(text.matches("<svg").count(), 2, "{text}");
-        assert!(text.contains("<td>12 %, &lt; 13 %<td>1.33x<td><b>not reproduced</b>"), "{text}");
+        for part in [
+            "<td>12 %, &lt; 13 %</td><td>1.33x</td><td class=\"bad\">not reproduced</td>",
+            "<figure id=\"figure-11-more\">",
+            "<td class=\"number\">1234 (1200 - 1300), better</td>",
+            "<p>a processor, 2 CPUs, Linux 6.18</p>",
+            "<pre>evenkeel-lab repro 000 --html .</pre>",
+        ] {
+            assert!(text.contains(part), "{part} is missing in {text}");
+        }
         assert!(!text.contains("src=") && !text.contains("href="), "{text}");
     }
 

@@ -26,6 +26,15 @@ const NAMED_PLACES: usize = 40;
 /// yellow, which is hard to see on white).
 const COLOURS: [&str; 8] =
     ["#000", "#e69f00", "#56b4e9", "#009e73", "#d55e00", "#0072b2", "#cc79a7", "#808080"];
+/// How a page for a browser shows the pictures: with its own colours for ground, axes and texts, so that
+/// they are dark on a dark page; the other colours are seen on both. The page has the titles as text.
+pub const STYLE: &str = "
+figure svg { display: block; margin: auto }
+figure svg .title { display: none }
+figure svg > rect { fill: var(--page) }
+figure svg text, figure svg [fill='#000'] { fill: var(--ink) }
+figure svg [stroke='#000'] { stroke: var(--ink) }
+";
 /// Room above the highest value and below the lowest, as a share of what is between them.
 const HEADROOM: f64 = 0.1;
 
@@ -107,7 +116,10 @@ impl<'a> Picture<'a> {
         for (row, line) in self.title.iter().enumerate() {
             let (x, y) = (width / 2.0, LINE_HEIGHT * (row as f64 + 1.0));
             let line = escape(line);
-            writeln!(text, r#"<text x="{x:.0}" y="{y:.0}" text-anchor="middle">{line}</text>"#)?;
+            writeln!(
+                text,
+                r#"<text class="title" x="{x:.0}" y="{y:.0}" text-anchor="middle">{line}</text>"#
+            )?;
         }
         self.write_axes(text)?;
         for index in 0..self.panel.series.len() {
