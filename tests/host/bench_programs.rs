@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::html::checked_page;
 use crate::support::*;
 
 /// Longer than a dozen runs of programs take on a machine at a third of the pace.
@@ -70,8 +71,10 @@ fn the_short_form_measures_and_goes_on_from_its_file() {
     assert_ne!(cells_of(&resumed)[1], cells[1], "it was not measured again");
 
     // The page again, from the file alone.
+    let html = host.path("programs.html");
     let words = ["--from", json.to_str().unwrap(), "--markdown", page.to_str().unwrap()];
-    assert!(bench(&words).status.success());
+    assert!(bench(&[&words[..], &["--html", html.to_str().unwrap()]].concat()).status.success());
+    assert!(checked_page(&html).contains("ep.S-gcc"));
     assert!(std::fs::read_to_string(&page).unwrap().contains("ep.S-gcc"));
     // The whole form does not go on from a file of the short one.
     let refused = bench(&[&["--only", "ep.S-gcc/none"][..], &files].concat());

@@ -1,5 +1,6 @@
 //! `evenkeel-lab bench scale`: what is simulated, and what is measured of a node, in its quick form.
 
+use crate::html::checked_page;
 use crate::support::*;
 
 #[test]
@@ -8,10 +9,11 @@ fn a_node_is_simulated_and_what_evenkeel_says_on_it_measured() {
     let host = Host::new();
     let file = |name: &str| host.path(name).to_str().unwrap().to_owned();
     let scale = |words: &[&str], page: &str| {
-        let page = file(page);
-        let words = [&["bench", "scale"], words, &["--markdown", &page]].concat();
+        let (page, html) = (file(page), file("page.html"));
+        let words = [&["bench", "scale"], words, &["--markdown", &page, "--html", &html]].concat();
         let done = output(&mut host.evenkeel_lab(&words));
         assert_eq!(done.status.code(), Some(0), "{}{}", text(&done.stdout), text(&done.stderr));
+        assert!(checked_page(html.as_ref()).contains("softirq-fine, 2 CPUs, 10 ms"));
         std::fs::read_to_string(page).unwrap()
     };
     let json = file("scale.json");

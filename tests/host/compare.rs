@@ -3,6 +3,7 @@
 use std::process::{Output, Stdio};
 
 use crate::compiled::Compiled;
+use crate::html::checked_page;
 use crate::support::*;
 
 /// `evenkeel compare FLAGS --json FILE -- sh -c SCRIPT`, and the JSON if it wrote one.
@@ -100,7 +101,7 @@ fn a_program_that_prints_something_else_under_a_contestant_is_told() {
     let (output, comparison) = compare(&host, &flags, script);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(names(&comparison), ["default", "run", "default again"]);
-    let page = std::fs::read_to_string(page).unwrap();
+    let page = checked_page(&page);
     let sentence = comparison["sentence"].as_str().unwrap();
     assert!(page.contains(sentence) && page.contains("it is not recommended"), "{page}");
     assert_eq!(comparison["rows"][0]["printed"], "same");

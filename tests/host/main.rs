@@ -14,6 +14,8 @@ mod daemon;
 mod efficient;
 mod figures;
 mod hotplug;
+#[path = "../common/html.rs"]
+mod html;
 mod installed;
 mod interrupts;
 mod invalid_options;
@@ -23,6 +25,7 @@ mod kill_moments;
 mod kill_points;
 mod machine_report;
 mod metrics;
+mod pages;
 mod papers_commands;
 mod perfetto;
 mod privilege;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::html::checked_page;
 use crate::support::*;
 
 fn ids(path: &Path) -> Vec<String> {
@@ -43,7 +44,7 @@ fn parts_are_measured_joined_and_written() {
     let page = std::fs::read_to_string(docs.join("000.md")).unwrap();
     assert!(page.contains("(000/figure-12.svg)"), "{page}");
     assert!(docs.join("000/figure-12.svg").exists());
-    let html = std::fs::read_to_string(docs.join("000.html")).unwrap();
+    let html = checked_page(&docs.join("000.html"));
     for picture in ["figure-12", "table-3", "cg"] {
         assert!(html.contains(&format!("<figure id=\"{picture}\">")), "{html}");
     }
@@ -61,12 +62,13 @@ fn packets_are_measured_and_written() {
     std::fs::create_dir(&docs).unwrap();
     let mut command = host.command(EVENKEEL_LAB);
     command.args(["repro", "001", "--quick", "--json"]).arg(&json).arg("--docs").arg(&docs);
-    let run = output(&mut command);
+    let run = output(command.arg("--html").arg(&docs));
     assert!(run.status.success(), "{run:?}");
     assert_eq!(ids(&json), ["one-gigabit", "figure-5", "figure-6", "figure-12", "figure-14"]);
     let page = std::fs::read_to_string(docs.join("001.md")).unwrap();
     assert!(page.contains("- others, in the most disturbed row: "), "{page}");
     assert!(page.contains("no hardware counters here"), "{page}");
+    checked_page(&docs.join("001.html"));
     for figure in ["goodput-1g", "cpu-1g"] {
         assert!(
             !docs.join(format!("001/{figure}.svg")).exists(),
@@ -104,7 +106,7 @@ fn cells_are_simulated_and_written() {
     std::fs::create_dir(&docs).unwrap();
     let mut command = host.command(EVENKEEL_LAB);
     command.args(["repro", "002", "--quick", "--json"]).arg(&json).arg("--docs").arg(&docs);
-    let run = output(&mut command);
+    let run = output(command.arg("--html").arg(&docs));
     assert!(run.status.success(), "{run:?}");
     assert_eq!(
         ids(&json),
@@ -138,6 +140,13 @@ fn cells_are_simulated_and_written() {
     let page = std::fs::read_to_string(docs.join("002.md")).unwrap();
     assert!(page.contains("(002/amc1-w1-gain.svg)"), "{page}");
     assert!(docs.join("002/amc1-w1-gain.svg").exists());
+    let html = checked_page(&docs.join("002.html"));
+    for part in ["<figure id=\"amc1-w1-gain\">", "prefers-color-scheme: dark", ", Linux "] {
+        assert!(html.contains(part), "{part} is missing in {html}");
+    }
+    let command =
+        format!("--json {} --docs {docs} --html {docs}", json.display(), docs = docs.display());
+    assert!(html.contains(&command), "the command to repeat is missing in {html}");
 }
 
 #[test]
