@@ -420,8 +420,8 @@ image: deb
 image-test: image
 	@$(AS_ROOT) scripts/image test
 
-## make packages-check the packages by lintian, and the site with its links, from the build for work, which
-##                     is there sooner than the release
+## make packages-check the packages by lintian, and the site with its links, from the build for work,
+##                     which is there sooner than the release
 packages-check: build-all
 	@scripts/setup deb
 	@scripts/setup site

@@ -135,7 +135,9 @@ fn a_command_that_is_told_to_end_gets_its_cpus_at_once() {
         wait_for("pins", || busy.iter().all(|pid| host.pins_of(*pid) > 0));
         kill(evenkeel.id() as i32, libc::SIGTERM);
         wait_for("the end of all files", || {
-            host.journals().is_empty() && sockets(&host).is_empty() && host.files_of_runs().is_empty()
+            host.journals().is_empty()
+                && sockets(&host).is_empty()
+                && host.files_of_runs().is_empty()
         });
         for pid in busy {
             assert!(mask(pid) == all(), "the program runs on, job {job}");

@@ -44,7 +44,8 @@ pub fn complete(command: fn() -> Command) {
 /// A file cannot be written. Schemas are wanted, which the laboratory writes.
 pub fn main(command: Command, args: &GenerateArgs) -> Result<i32> {
     let directory = &args.directory;
-    let create = || fs::create_dir_all(directory).with_context(|| format!("{}", directory.display()));
+    let create =
+        || fs::create_dir_all(directory).with_context(|| format!("{}", directory.display()));
     match args.what {
         Generated::Schemas => bail!(
             "schemas are written by: evenkeel-lab generate schemas {}; those of this version are \

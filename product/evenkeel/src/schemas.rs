@@ -1,5 +1,5 @@
-//! The JSON that commands print: a schema for each, with a version. `evenkeel-lab generate schemas` writes
-//! them, docs/schemas holds them as they were released, and docs/json.md says what is promised.
+//! The JSON that commands print: a schema for each, with a version. `evenkeel-lab generate schemas`
+//! writes them, docs/schemas holds them as they were released, and docs/json.md says what is promised.
 //!
 //! Within a version, fields and words are only added. What takes something away or changes a type needs
 //! the next version: writing over an older file of the same version is refused then.
@@ -129,8 +129,8 @@ fn tidy(value: Value) -> Value {
 /// Writes all schemas into a directory, which is created.
 ///
 /// # Errors
-/// A file cannot be read or written or the directory not created, or a file holds a schema of the same version with which this one does not
-/// agree.
+/// A file cannot be read or written or the directory not created, or a file holds a schema of the same
+/// version with which this one does not agree.
 pub fn write(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory).with_context(|| format!("{}", directory.display()))?;
     for output in &OUTPUTS {

@@ -60,9 +60,10 @@ impl Switch {
     pub(crate) fn serve(&mut self, can_move: bool) -> Option<bool> {
         let (root, mut wanted) = (self.root, None);
         self.server.serve(|peer, request| match decode(request, peer, root) {
-            Ok(_) if !can_move => {
-                Answer::refused(Errno::EPERM, "its balancer moves nothing (--dry-run, or no journal)")
-            }
+            Ok(_) if !can_move => Answer::refused(
+                Errno::EPERM,
+                "its balancer moves nothing (--dry-run, or no journal)",
+            ),
             Ok(watch) => {
                 wanted = Some(watch);
                 Answer::ok(json!({ "watch": watch }))
@@ -95,7 +96,8 @@ mod tests {
 
     #[test]
     fn a_program_is_named_by_its_first_process_and_only_its_user_is_answered() {
-        let request = |root: u32, watch: Value| Request::new(WATCH).with("pid", root).with("watch", watch);
+        let request =
+            |root: u32, watch: Value| Request::new(WATCH).with("pid", root).with("watch", watch);
         let decode = |request: &Request, uid| {
             decode(request, &Peer { uid, pid: 1 }, 7).map_err(|refused| refused.errno)
         };

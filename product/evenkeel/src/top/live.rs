@@ -135,7 +135,8 @@ impl Live {
     fn switch(&self) -> String {
         let key = self.state.chosen(Pane::Programs, &self.tables[Pane::Programs.index()]);
         let programs = self.model.programs.iter().map(|program| &program.status);
-        let chosen = programs.into_iter().find(|status| Some(status.root.to_string().as_str()) == key);
+        let chosen =
+            programs.into_iter().find(|status| Some(status.root.to_string().as_str()) == key);
         let Some(status) = chosen else { return "no program is chosen".to_owned() };
         let watch = !status.dry_run;
         match daemon_client::watch(status, watch, PATIENCE) {

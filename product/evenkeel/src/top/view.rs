@@ -156,7 +156,8 @@ impl Pen<'_> {
             Shown::Tables if !state.said.is_empty() => clean(&state.said),
             // Only there it does something.
             Shown::Tables if state.pane == Pane::Programs => {
-                "q quit  ? help  Tab pane  Up/Down row  e explain  l lever  s sort  / filter".to_owned()
+                "q quit  ? help  Tab pane  Up/Down row  e explain  l lever  s sort  / filter"
+                    .to_owned()
             }
             Shown::Tables => "q quit  ? help  Tab pane  Up/Down row  e explain  s sort  / filter  \
                               Space freeze"

@@ -28,8 +28,8 @@ impl Balancer {
         Some(left.into_results())
     }
 
-    /// Decides and counts the moves of a program from now on, and makes none: what was done to it is taken
-    /// back. Or balances it again.
+    /// Decides and counts the moves of a program from now on, and makes none: what was done to it is
+    /// taken back. Or balances it again.
     pub(crate) fn set_watched(&mut self, number: u32, is_watched: bool) {
         if is_watched {
             self.release(number);

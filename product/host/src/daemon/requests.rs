@@ -8,7 +8,8 @@ use super::admission::{ProcessToJoin, Refusal, refuse};
 use super::programs::Programs;
 use super::statistics::Statistics;
 
-const KNOWN: &str = "join, leave, watch, observe, figures, status, stats, stats_meta, quotas, connections";
+const KNOWN: &str =
+    "join, leave, watch, observe, figures, status, stats, stats_meta, quotas, connections";
 
 /// A request, decoded: nothing of the system was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
