@@ -428,7 +428,7 @@ packages-check: build-all
 	@scripts/deb --check
 	@$(MAKE) --no-print-directory site --old-file=release RELEASE=target/debug
 
-## make arm64          on arm64, emulated: the tests of the crates without BPF; evenkeel built and started
+## make arm64          on arm64, emulated: the tests of crates without BPF; evenkeel built and started
 arm64: setup
 	@scripts/setup arm64
 	@scripts/arm64
