@@ -320,6 +320,18 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_is_left_alone_has_equal_weights_until_it_is_judged_again() {
+        let mut program = Program::start().can_be_divided();
+        program.step([60, 100]);
+        program.step([60, 100]);
+        assert_eq!(program.weights(), [614, 1024]);
+        program.shares.make_equal();
+        assert_eq!((program.weights(), program.shares.status().is_on), ([1024, 1024], false));
+        assert!(program.step([60, 100]).0);
+        assert_eq!(program.weights(), [614, 1024]);
+    }
+
+    #[test]
     fn equal_cpus_have_equal_weights_and_threads_are_free() {
         let mut program = Program::start().can_be_divided();
         for _ in 0..20 {
