@@ -175,6 +175,7 @@ impl Program {
     pub(crate) fn set_watched(&mut self, is_watched: bool) {
         self.is_watched = is_watched;
         self.held.clear();
+        self.proof.rest();
         if let Some(shares) = &mut self.shares {
             shares.make_equal();
         }

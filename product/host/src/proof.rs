@@ -113,6 +113,11 @@ impl Proof {
         }
     }
 
+    /// Nothing is moved for a while: what a window has so far counts for nothing.
+    pub(crate) fn rest(&mut self) {
+        self.split.windows.rest();
+    }
+
     /// Time has passed in which nothing was observed.
     pub(crate) fn pass(&mut self, time_ns: u64) {
         self.now_ns = self.now_ns.saturating_add(time_ns);

@@ -85,6 +85,11 @@ impl Default for LoopsProof {
 }
 
 impl LoopsProof {
+    /// Loops are not divided for a while: what the window has so far counts for nothing.
+    pub(crate) fn rest(&mut self) {
+        self.windows.rest();
+    }
+
     /// Takes in the interval that ended, and decides what is done in the next one. Where threads stay,
     /// that is written into the plan; `pins` keep them.
     pub(crate) fn judge(
