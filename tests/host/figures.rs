@@ -312,7 +312,9 @@ fn evenkeel_of(host: &Host, uid: u32, words: &[&str]) -> Command {
 
 /// The status file of the only run of `run_of`.
 fn status_of(host: &Host) -> Option<Value> {
-    let path = std::fs::read_dir(host.path("own/evenkeel/run")).ok()?.flatten().next()?.path();
+    let files = std::fs::read_dir(host.path("own/evenkeel/run")).ok()?;
+    let mut paths = files.flatten().map(|entry| entry.path());
+    let path = paths.find(|path| path.extension().is_some_and(|extension| extension == "json"))?;
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 

@@ -212,6 +212,7 @@ fn l_leaves_a_program_alone_and_has_it_balanced_again() {
         let mut terminal = Terminal::with(host, &["--interval", "100ms"]);
         terminal.press("2");
         terminal.wait_for_text("> Programs");
+        terminal.wait_for_text(&format!("{} ", worker.pid));
         terminal.press("l");
         terminal.wait_for_text("is left alone");
         wait_for("masks as before", || worker.is_as(&all()));

@@ -132,20 +132,26 @@ impl Live {
     }
 
     /// Switches the lever of the chosen program. Returns what came of it.
-    fn switch(&self) -> String {
+    fn switch(&mut self) -> String {
         let key = self.state.chosen(Pane::Programs, &self.tables[Pane::Programs.index()]);
-        let programs = self.model.programs.iter().map(|program| &program.status);
-        let chosen =
-            programs.into_iter().find(|status| Some(status.root.to_string().as_str()) == key);
+        let mut programs = self.model.programs.iter_mut().map(|program| &mut program.status);
+        let chosen = programs.find(|status| Some(status.root.to_string().as_str()) == key);
         let Some(status) = chosen else { return "no program is chosen".to_owned() };
         let watch = !status.dry_run;
-        match daemon_client::watch(status, watch, PATIENCE) {
-            Ok(()) if watch => format!("{} is left alone: l has it balanced again", status.root),
-            Ok(()) => format!("{} is balanced again", status.root),
-            Err(why) if status.program.is_none() && status.accounting == Accounting::None => {
-                format!("{}: nothing is done to it now ({why:#})", status.root)
+        let is_unobserved = status.program.is_none() && status.accounting == Accounting::None;
+        let (result, root) = (daemon_client::watch(status, watch, PATIENCE), status.root);
+        if result.is_ok() {
+            // The next reading says so, too; there is none while it is frozen.
+            status.dry_run = watch;
+            self.tables = tables(&self.model);
+        }
+        match result {
+            Ok(()) if watch => format!("{} is left alone: l has it balanced again", root),
+            Ok(()) => format!("{} is balanced again", root),
+            Err(why) if is_unobserved => {
+                format!("{}: nothing is done to it now ({why:#})", root)
             }
-            Err(why) => format!("{}: {why:#}", status.root),
+            Err(why) => format!("{}: {why:#}", root),
         }
     }
 
