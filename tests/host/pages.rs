@@ -48,7 +48,7 @@ fn a_report_of_a_benchmark_is_a_page_with_charts_machine_and_command() {
     std::fs::write(&json, report.to_string()).unwrap();
     let [json, page] = [json, page].map(|path| path.to_str().unwrap().to_owned());
     let words = ["bench", "capability", "--from", &json, "--html", &page];
-    let run = output(&mut host.evenkeel_lab(&words));
+    let run = output(&mut host.evenkeel_lab(words));
     assert!(run.status.success(), "{run:?}");
     let text = checked_page(page.as_ref());
     for part in [
