@@ -424,7 +424,6 @@ image-test: image
 ##                     which is there sooner than the release
 packages-check: build-all
 	@scripts/setup deb
-	@scripts/setup site
 	@scripts/deb --check
 	@$(MAKE) --no-print-directory site --old-file=release RELEASE=target/debug
 

@@ -146,12 +146,12 @@ impl Live {
             self.tables = tables(&self.model);
         }
         match result {
-            Ok(()) if watch => format!("{} is left alone: l has it balanced again", root),
-            Ok(()) => format!("{} is balanced again", root),
+            Ok(()) if watch => format!("{root} is left alone: l has it balanced again"),
+            Ok(()) => format!("{root} is balanced again"),
             Err(why) if is_unobserved => {
-                format!("{}: nothing is done to it now ({why:#})", root)
+                format!("{root}: nothing is done to it now ({why:#})")
             }
-            Err(why) => format!("{}: {why:#}", root),
+            Err(why) => format!("{root}: {why:#}"),
         }
     }
 
