@@ -264,16 +264,17 @@ fn hog() -> Threads {
 
 /// How often the test reads where the others are once they have the fast CPUs.
 const LOOKS_A_STAGE: usize = 150;
-/// In so many of these looks, in percent, a fast CPU may have no hog while a slow one has one: what
-/// an emulator that lets CPUs stand still for some 100 ms disturbs. Nothing else moves the hogs
-/// away again.
-const MOST_IDLE_PCT: usize = 10;
+/// In so many of these looks, in percent, a fast CPU may have no hog while a slow one has one. Whatever
+/// else wakes on a fast CPU has its hog wait, and a slow CPU that is idle takes it: it is back at one
+/// of the next ticks, which an emulator may have last some 100 ms.
+const MOST_IDLE_PCT: usize = 30;
 
 /// A hog on each CPU; those on the fast CPUs end first. After each end the hogs that are left come
-/// to the fast CPUs, and stay there. Under `--balance count`, which moves no running task, they
-/// never come.
+/// to the fast CPUs, and stay there.
 fn stagger() {
     let mut hogs: Vec<Threads> = all().iter().map(|_| hog()).collect();
+    // What looks must not itself have the hogs of the fast CPUs wait.
+    affinity::set(nix::unistd::gettid().as_raw(), &just(SLOW[1])).unwrap();
     let tid_of = |hogs: &Threads| hogs.tids[0];
     let cpus = |hogs: &[Threads]| hogs.iter().map(|hog| cpu_of(tid_of(hog))).collect::<Vec<_>>();
     let a_fast_one_idles = |hogs: &[Threads]| {
@@ -301,7 +302,8 @@ fn stagger() {
 
 fn fast_cpus_do_not_idle() {
     let keel = Keel::start(&[UNEQUAL, &["--parts", "active"]].concat());
-    stagger();
+    let counters = counted(&keel, stagger);
+    assert!(counters["move_active"] > 0, "{counters:?}");
     assert_eq!(keel.end().0, Some(0));
 }
 
@@ -322,7 +324,8 @@ fn fast_cpus_do_not_idle_beside_a_thief() {
         let capabilities = keel.capabilities();
         SLOW.iter().all(|slow| capabilities[*slow as usize] * 2 < capabilities[0])
     });
-    stagger();
+    let counters = counted(&keel, stagger);
+    assert!(counters["move_active"] > 0, "{counters:?}");
     thieves.end();
     assert_eq!(keel.end().0, Some(0));
 }
