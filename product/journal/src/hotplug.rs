@@ -3,7 +3,7 @@
 //!
 //! A CPU that went and came again between two looks shows that by the directory of its caches: the
 //! kernel removes it with the CPU, and makes it anew with another inode number. Where there is no such
-//! directory (some guests), only a CPU that is offline now is seen.
+//! directory (some guests), only a CPU that is offline at a look is seen.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -20,48 +20,51 @@ const CPUS: &str = "sys/devices/system/cpu";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cpus {
     online: CpuSet,
-    /// The inode numbers of the directories of caches; only of some CPUs.
+    /// The inode numbers of the directories of caches, of the CPUs that have one.
     caches: BTreeMap<u32, u64>,
 }
 
 impl Cpus {
-    /// The CPUs below `root` now, and of `some` also what shows that they went and came again. `None`:
-    /// it is not known which ones are online.
-    pub(crate) fn read(root: &Path, some: &CpuSet) -> Option<Self> {
-        let online = read_list(&root.join(CPUS).join("online"))?;
-        let mut cpus = Self { online, caches: BTreeMap::new() };
-        cpus.note(root, some);
-        Some(cpus)
-    }
-
-    /// Reads of these CPUs, too, what shows later that they went and came again.
-    pub(crate) fn note(&mut self, root: &Path, some: &CpuSet) {
-        for cpu in some.iter() {
-            let cache = std::fs::metadata(root.join(CPUS).join(format!("cpu{cpu}/cache")));
-            if let Ok(cache) = cache {
-                self.caches.entry(cpu).or_insert(cache.ino());
-            }
-        }
-    }
-
-    /// Whether all of `cpus` are offline, or have been since `earlier`.
-    fn all_went(&self, cpus: &CpuSet, earlier: Option<&Self>) -> bool {
-        let was_away = |cpu: u32| {
-            let before = earlier.and_then(|earlier| earlier.caches.get(&cpu));
-            before.is_some_and(|before| self.caches.get(&cpu) != Some(before))
+    /// The CPUs below `root` now. `None`: it is not known which ones are online.
+    pub(crate) fn read(root: &Path) -> Option<Self> {
+        let cpus = root.join(CPUS);
+        let online = read_list(&cpus.join("online"))?;
+        let cache_of = |cpu: u32| {
+            let cache = std::fs::metadata(cpus.join(format!("cpu{cpu}/cache"))).ok()?;
+            Some((cpu, cache.ino()))
         };
-        cpus.iter().all(|cpu| !self.online.contains(cpu) || was_away(cpu))
+        let caches = online.iter().filter_map(cache_of).collect();
+        Some(Self { online, caches })
+    }
+
+    /// Adds what a look that came after this one says of `set`: a CPU that was offline here and is
+    /// online `now` has not gone since.
+    pub(crate) fn add_new(&mut self, now: &Self, set: &CpuSet) {
+        let new = now.online.intersection(set).difference(&self.online);
+        self.caches.extend(now.caches.iter().filter(|(cpu, _)| new.contains(**cpu)));
+        self.online = self.online.union(&new);
+    }
+
+    /// These CPUs without those that were offline at the `earlier` look, or have been since.
+    fn since(&self, earlier: Option<&Self>) -> Self {
+        let Some(earlier) = earlier else { return self.clone() };
+        let has_its_cache = |cpu: &u32| {
+            let before = earlier.caches.get(cpu);
+            before.is_none_or(|before| self.caches.get(cpu) == Some(before))
+        };
+        let online = self.online.intersection(&earlier.online);
+        let online = online.iter().filter(has_its_cache).collect();
+        Self { online, caches: self.caches.clone() }
     }
 
     /// Whether `found` is what the kernel gives a line of which all CPUs, `set`, go offline: the CPUs
-    /// that are online then. Those were online at the `earlier` look as well, and are now.
+    /// that are online then. A CPU that has been online since the `earlier` look is one of them. Another
+    /// CPU may be one: where several went, as when the machine is suspended, their order is not known.
     pub(crate) fn explain(&self, found: &CpuSet, set: &CpuSet, earlier: Option<&Self>) -> bool {
-        let mut stayed = self.online.difference(set);
-        if let Some(earlier) = earlier {
-            stayed = stayed.intersection(&earlier.online);
-        }
+        let stayed = self.since(earlier).online;
+        let all_went = stayed.intersection(set).is_empty();
         let is_free = found.intersection(&set.intersection(&self.online)).is_empty();
         let has_all = !stayed.is_empty() && stayed.is_subset(found);
-        is_free && has_all && self.all_went(set, earlier)
+        all_went && is_free && has_all
     }
 }

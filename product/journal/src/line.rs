@@ -4,7 +4,7 @@
 //! The kernel changes an affinity itself if all its CPUs go offline: the line then gets the CPUs that
 //! are online, and keeps them when its own come again (`hotplug`). That is not another process's choice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -105,8 +105,7 @@ impl Line {
     /// Whether this affinity is what the kernel gave the line when all its CPUs went offline. That is
     /// seen also where they have come again, if the CPUs of an `earlier` look are known.
     fn is_displaced(&self, found: &CpuSet, earlier: Option<&Cpus>) -> bool {
-        let now = Cpus::read(&self.root, &self.set);
-        now.is_some_and(|now| now.explain(found, &self.set, earlier))
+        Cpus::read(&self.root).is_some_and(|now| now.explain(found, &self.set, earlier))
     }
 
     /// Restores the affinity of before, if the line still has ours.
@@ -228,24 +227,21 @@ impl Session {
         Ok(changed)
     }
 
-    /// The CPUs below each root, with the marks of those that lines were moved to.
+    /// The CPUs below each root of a line.
     fn read_cpus(&self) -> BTreeMap<PathBuf, Cpus> {
-        let mut sets: BTreeMap<&Path, CpuSet> = BTreeMap::new();
-        for line in self.state.lines() {
-            let set = sets.entry(&line.root).or_default();
-            *set = set.union(&line.set);
-        }
-        let read = |(root, set): (&Path, CpuSet)| Some((root.to_owned(), Cpus::read(root, &set)?));
-        sets.into_iter().filter_map(read).collect()
+        let roots: BTreeSet<&Path> =
+            self.state.lines().iter().map(|line| line.root.as_path()).collect();
+        let read = |root: &Path| Some((root.to_owned(), Cpus::read(root)?));
+        roots.into_iter().filter_map(read).collect()
     }
 
-    /// A line is moved to these CPUs.
+    /// A line is about to be moved to these CPUs.
     fn note_cpus(&mut self, root: &Path, set: &CpuSet) {
+        let Some(now) = Cpus::read(root) else { return };
         match self.cpus.get_mut(root) {
-            Some(cpus) => cpus.note(root, set),
+            Some(cpus) => cpus.add_new(&now, set),
             None => {
-                let read = Cpus::read(root, set).map(|cpus| (root.to_owned(), cpus));
-                self.cpus.extend(read);
+                self.cpus.insert(root.to_owned(), now);
             }
         }
     }

@@ -171,6 +171,37 @@ fn a_line_whose_cpu_went_and_came_again_is_set_back_and_not_let_go() {
     assert!(session.close().is_clean());
 }
 
+/// When the machine is suspended, each CPU that goes finds those gone that went before it.
+#[test]
+fn lines_whose_cpus_went_together_are_set_back_and_not_let_go() {
+    let dir = directory();
+    let root = dir.path();
+    let online = root.join("sys/devices/system/cpu/online");
+    fs::create_dir_all(online.parent().unwrap()).unwrap();
+    fs::write(&online, "0-3\n").unwrap();
+    (1..4).for_each(|cpu| cycle(root, cpu, true));
+    let files = [1, 2, 3].map(|number| put_line(root, number, "eth0", "0-3"));
+    let mut session = open(root);
+    for (number, cpu) in [(1, "2"), (2, "3"), (3, "3")] {
+        assert_eq!(shift(&mut session, root, number, cpu), MovedLine::Moved);
+    }
+    assert_eq!(session.release_changed_lines().unwrap(), ChangedLines::default());
+    // CPU 2 goes, then CPU 3; both come again. Another process moves the last line, away from CPU 1,
+    // which stayed.
+    [2, 3].into_iter().for_each(|cpu| cycle(root, cpu, true));
+    fs::write(&files[0], "0-1,3\n").unwrap();
+    fs::write(&files[1], "0-1\n").unwrap();
+    fs::write(&files[2], "0\n").unwrap();
+    let displaced = [(1, 2), (2, 3)].map(|(number, cpu)| {
+        let name = "eth0".to_owned();
+        DisplacedLine { number, name, offline: just(cpu) }
+    });
+    let let_go = vec![LetGoLine { number: 3, name: "eth0".to_owned(), found: just(0) }];
+    let changed = ChangedLines { let_go, displaced: displaced.into() };
+    assert_eq!(session.release_changed_lines().unwrap(), changed);
+    assert_eq!(files.map(|file| value(&file)), ["0-3", "0-3", "0"]);
+}
+
 #[test]
 fn a_line_of_a_device_that_is_down_is_still_held() {
     let dir = directory();
