@@ -5,9 +5,9 @@
 //! kernel removes it with the CPU, and makes it anew with another inode number. Where there is no such
 //! directory (some guests), only a CPU that is offline at a look is seen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use evenkeel_machine::CpuSet;
 
@@ -39,7 +39,7 @@ impl Cpus {
 
     /// Adds what a look that came after this one says of `set`: a CPU that was offline here and is
     /// online `now` has not gone since.
-    pub(crate) fn add_new(&mut self, now: &Self, set: &CpuSet) {
+    fn add_new(&mut self, now: &Self, set: &CpuSet) {
         let new = now.online.intersection(set).difference(&self.online);
         self.caches.extend(now.caches.iter().filter(|(cpu, _)| new.contains(**cpu)));
         self.online = self.online.union(&new);
@@ -66,5 +66,55 @@ impl Cpus {
         let is_free = found.intersection(&set.intersection(&self.online)).is_empty();
         let has_all = !stayed.is_empty() && stayed.is_subset(found);
         all_went && is_free && has_all
+    }
+}
+
+/// The looks at CPUs by which a session tells what became of its lines.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    /// The last look below each root.
+    last: BTreeMap<PathBuf, Cpus>,
+    /// For a line that waits to be set back, by root and number: the look before its CPUs went, without
+    /// those that have gone since. The last look came after that, and does not show it.
+    waiting: BTreeMap<(PathBuf, u32), Cpus>,
+}
+
+impl Looks {
+    /// The look since which a line's affinity is to be explained.
+    pub(crate) fn of(&self, root: &Path, number: u32) -> Option<&Cpus> {
+        self.waiting.get(&(root.to_owned(), number)).or_else(|| self.last.get(root))
+    }
+
+    /// A new look below these roots. Where the CPUs cannot be read, the one before stays.
+    pub(crate) fn renew(&self, roots: &BTreeSet<&Path>) -> Self {
+        let look = |root: &&Path| {
+            let cpus = Cpus::read(root).or_else(|| self.last.get(*root).cloned())?;
+            Some((root.to_path_buf(), cpus))
+        };
+        Self { last: roots.iter().filter_map(look).collect(), waiting: BTreeMap::new() }
+    }
+
+    /// A line is about to be moved to these CPUs.
+    pub(crate) fn note(&mut self, root: &Path, set: &CpuSet) {
+        let Some(now) = Cpus::read(root) else { return };
+        match self.last.get_mut(root) {
+            Some(last) => last.add_new(&now, set),
+            None => {
+                self.last.insert(root.to_owned(), now);
+            }
+        }
+    }
+
+    /// A line waits: what the `earlier` looks show of its CPUs is kept for the next one.
+    pub(crate) fn keep(&mut self, root: &Path, number: u32, earlier: &Self) {
+        if let Some(now) = self.last.get(root) {
+            let since = now.since(earlier.of(root, number));
+            self.waiting.insert((root.to_owned(), number), since);
+        }
+    }
+
+    /// A line does not wait any more.
+    pub(crate) fn settle(&mut self, root: &Path, number: u32) {
+        self.waiting.remove(&(root.to_owned(), number));
     }
 }

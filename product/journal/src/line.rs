@@ -4,7 +4,7 @@
 //! The kernel changes an affinity itself if all its CPUs go offline: the line then gets the CPUs that
 //! are online, and keeps them when its own come again (`hotplug`). That is not another process's choice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -157,7 +157,7 @@ impl Session {
             }
             return Ok(MovedLine::Gone);
         };
-        let earlier = self.cpus.get(root);
+        let earlier = self.looks.of(root, number);
         let is_changed = |line: &Line| line.set != found && !line.is_displaced(&found, earlier);
         if held.as_ref().is_some_and(is_changed) {
             self.end_line(root, number);
@@ -176,7 +176,7 @@ impl Session {
             time_ns: now_ns(),
         };
         let file = line.file();
-        self.note_cpus(root, set);
+        self.looks.note(root, set);
         self.write(Entry::Line(line))?;
         if let Err(why) = write_value(&file, &set.to_string()) {
             match held {
@@ -187,6 +187,7 @@ impl Session {
             return Err(why);
         }
         self.state.confirm_lines();
+        self.looks.settle(root, number);
         self.compact_if_large();
         Ok(MovedLine::Moved)
     }
@@ -196,57 +197,61 @@ impl Session {
     /// not set back now, for example because its CPUs of before are offline, too, is held until it does.
     ///
     /// # Errors
-    /// [`SettingError::Unreadable`].
+    /// [`SettingError::Unreadable`]; that line and those behind it are looked at the next time.
     pub fn release_changed_lines(&mut self) -> Result<ChangedLines, SettingError> {
         let mut changed = ChangedLines::default();
+        let roots: BTreeSet<&Path> =
+            self.state.lines().iter().map(|line| line.root.as_path()).collect();
         // Before the affinities: what happens from here on is seen at the next look.
-        let now = self.read_cpus();
-        let earlier = std::mem::replace(&mut self.cpus, now);
-        for line in self.state.lines().to_vec() {
-            let found = line.affinity()?;
-            if found.as_ref() == Some(&line.set) {
-                continue;
-            }
-            let earlier = earlier.get(&line.root);
-            let is_displaced =
-                found.as_ref().is_some_and(|found| line.is_displaced(found, earlier));
-            if is_displaced {
-                match line.restore_since(earlier) {
-                    Err(SettingError::Refused { .. }) => continue,
-                    restored => restored?,
-                };
-            }
-            self.end_line(&line.root, line.number);
-            let Line { number, name, set, .. } = line;
-            if is_displaced {
-                changed.displaced.push(DisplacedLine { number, name, offline: set });
-            } else {
-                changed.let_go.extend(found.map(|found| LetGoLine { number, name, found }));
+        let now = self.looks.renew(&roots);
+        let earlier = std::mem::replace(&mut self.looks, now);
+        let lines = self.state.lines().to_vec();
+        for (index, line) in lines.iter().enumerate() {
+            let (root, number) = (line.root.as_path(), line.number);
+            match self.release_if_changed(line, earlier.of(root, number), &mut changed) {
+                Ok(true) => {}
+                Ok(false) => self.looks.keep(root, number, &earlier),
+                Err(why) => {
+                    for left in &lines[index..] {
+                        self.looks.keep(&left.root, left.number, &earlier);
+                    }
+                    return Err(why);
+                }
             }
         }
         Ok(changed)
     }
 
-    /// The CPUs below each root of a line.
-    fn read_cpus(&self) -> BTreeMap<PathBuf, Cpus> {
-        let roots: BTreeSet<&Path> =
-            self.state.lines().iter().map(|line| line.root.as_path()).collect();
-        let read = |root: &Path| Some((root.to_owned(), Cpus::read(root)?));
-        roots.into_iter().filter_map(read).collect()
-    }
-
-    /// A line is about to be moved to these CPUs.
-    fn note_cpus(&mut self, root: &Path, set: &CpuSet) {
-        let Some(now) = Cpus::read(root) else { return };
-        match self.cpus.get_mut(root) {
-            Some(cpus) => cpus.add_new(&now, set),
-            None => {
-                self.cpus.insert(root.to_owned(), now);
-            }
+    /// Looks at one line; `earlier` are the CPUs at the look before. False: it waits to be set back.
+    fn release_if_changed(
+        &mut self,
+        line: &Line,
+        earlier: Option<&Cpus>,
+        changed: &mut ChangedLines,
+    ) -> Result<bool, SettingError> {
+        let found = line.affinity()?;
+        if found.as_ref() == Some(&line.set) {
+            return Ok(true);
         }
+        let is_displaced = found.as_ref().is_some_and(|found| line.is_displaced(found, earlier));
+        if is_displaced {
+            match line.restore_since(earlier) {
+                Err(SettingError::Refused { .. }) => return Ok(false),
+                restored => restored?,
+            };
+        }
+        self.end_line(&line.root, line.number);
+        let Line { number, name, set, .. } = line.clone();
+        if is_displaced {
+            changed.displaced.push(DisplacedLine { number, name, offline: set });
+        } else {
+            changed.let_go.extend(found.map(|found| LetGoLine { number, name, found }));
+        }
+        Ok(true)
     }
 
     fn end_line(&mut self, root: &Path, number: u32) {
+        self.looks.settle(root, number);
         let end = LineEnd { root: root.to_owned(), number, time_ns: now_ns() };
         self.write_or_warn(Entry::LineClosed(end));
     }

@@ -2,13 +2,12 @@
 //! writes each entry before its change, changes settings, and restores everything when it closes.
 //! `place` adds what a session does with threads.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::directory::journal_dir;
 use crate::entry::{Entry, Persistent, Setting, SettingEnd};
 use crate::file::{JournalError, JournalFile};
-use crate::hotplug::Cpus;
+use crate::hotplug::Looks;
 use crate::report::UndoReport;
 use crate::setting::{RestoredSetting, SettingError, network_namespace, read_value, write_value};
 use crate::state::JournalState;
@@ -38,8 +37,8 @@ pub struct Session {
     /// The next free [`crate::entry::Pin::id`].
     pub(crate) next_id: u64,
     pub(crate) override_user: bool,
-    /// The CPUs at the last look at lines, by the lines' root.
-    pub(crate) cpus: BTreeMap<PathBuf, Cpus>,
+    /// Looks at CPUs: they tell the kernel's moves of lines from another process's.
+    pub(crate) looks: Looks,
     is_closed: bool,
 }
 
@@ -61,7 +60,7 @@ impl Session {
             state: JournalState::default(),
             next_id: 1,
             override_user: options.override_user,
-            cpus: BTreeMap::new(),
+            looks: Looks::default(),
             is_closed: false,
         })
     }

@@ -246,6 +246,72 @@ fn a_line_that_cannot_be_set_back_now_is_set_back_later() {
     assert!(session.lines().is_empty());
 }
 
+/// That the CPU went is seen at the first look only, where the line cannot be set back yet.
+#[test]
+fn a_line_that_waits_is_set_back_though_its_cpu_came_again() {
+    for is_back_at_once in [true, false] {
+        let dir = directory();
+        let root = dir.path();
+        let online = root.join("sys/devices/system/cpu/online");
+        fs::create_dir_all(online.parent().unwrap()).unwrap();
+        fs::write(&online, "0,8001\n").unwrap();
+        cycle(root, 8001, true);
+        let file = put_line(root, 7, "eth0", "8000");
+        let mut session = open(root);
+        assert_eq!(shift(&mut session, root, 7, "8001"), MovedLine::Moved);
+        cycle(root, 8001, is_back_at_once);
+        if !is_back_at_once {
+            fs::write(&online, "0\n").unwrap();
+        }
+        // Not even root may write this one. It reads as a list with CPU 0, as the kernel gives it.
+        fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("/sys/devices/system/cpu/possible", &file).unwrap();
+        for _ in 0..2 {
+            assert_eq!(session.release_changed_lines().unwrap(), ChangedLines::default());
+            assert_eq!(session.lines().len(), 1, "{is_back_at_once}");
+        }
+        if !is_back_at_once {
+            cycle(root, 8001, true);
+            fs::write(&online, "0,8001\n").unwrap();
+        }
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, "0\n").unwrap();
+        let (name, offline) = ("eth0".to_owned(), just(8001));
+        let displaced = vec![DisplacedLine { number: 7, name, offline }];
+        let changed = ChangedLines { displaced, ..ChangedLines::default() };
+        assert_eq!(session.release_changed_lines().unwrap(), changed, "{is_back_at_once}");
+        assert_eq!(value(&file), "8000");
+    }
+}
+
+#[test]
+fn a_line_that_cannot_be_read_now_does_not_make_the_others_let_go() {
+    let dir = directory();
+    let root = dir.path();
+    let online = root.join("sys/devices/system/cpu/online");
+    fs::create_dir_all(online.parent().unwrap()).unwrap();
+    fs::write(&online, "0-3\n").unwrap();
+    cycle(root, 3, true);
+    let files = [1, 2].map(|number| put_line(root, number, "eth0", "0-3"));
+    let mut session = open(root);
+    for number in [1, 2] {
+        assert_eq!(shift(&mut session, root, number, "3"), MovedLine::Moved);
+    }
+    cycle(root, 3, true);
+    fs::write(&files[0], "damaged\n").unwrap();
+    fs::write(&files[1], "0-2\n").unwrap();
+    let why = session.release_changed_lines().unwrap_err();
+    assert!(matches!(why, SettingError::Unreadable { .. }), "{why}");
+    fs::write(&files[0], "0-2\n").unwrap();
+    let displaced = [1, 2].map(|number| {
+        let name = "eth0".to_owned();
+        DisplacedLine { number, name, offline: just(3) }
+    });
+    let changed = ChangedLines { displaced: displaced.into(), ..ChangedLines::default() };
+    assert_eq!(session.release_changed_lines().unwrap(), changed);
+    assert_eq!(files.map(|file| value(&file)), ["0-3", "0-3"]);
+}
+
 #[test]
 fn a_line_that_cannot_be_moved_keeps_the_move_before() {
     let dir = directory();
