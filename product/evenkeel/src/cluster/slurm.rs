@@ -188,11 +188,7 @@ fn of_controller(job: &JobId, line: &str) -> Result<Job> {
     let uid = user.rsplit_once('(').map(|(_, uid)| uid.trim_end_matches(')'));
     check_user(job, uid)?;
     let state = field(line, "JobState").unwrap_or("unknown");
-    let leader = field(line, "HetJobId");
-    let is_other = |leader: &&str| leader.parse().is_ok_and(|leader| !job.is(leader, None));
-    if let Some(leader) = leader.filter(is_other) {
-        bail!("job {job} is a component of the heterogeneous job {leader}: name that");
-    }
+    check_leader(job, field(line, "HetJobId"))?;
     let nodes = vec![check_nodes(job, field(line, "NodeList"), state)?];
     let runs = matches!(state, "RUNNING" | "SUSPENDED");
     Ok(Job {
@@ -204,16 +200,20 @@ fn of_controller(job: &JobId, line: &str) -> Result<Job> {
 
 /// What a line of `sacct` says, and the others of the text, if these are further components.
 fn of_accounting(job: &JobId, line: &str, text: &str) -> Result<Job> {
-    // Its name and its number.
-    let mut fields = line.split('|').skip(2);
-    let mut nodes = vec![check_nodes(job, fields.next(), "unknown")?];
+    let mut fields = line.split('|');
+    let mut next = || fields.next();
+    let (name, _number, nodes, partition, uid) = (next(), next(), next(), next(), next());
+    check_user(job, uid)?;
+    // A component's name, like 77+1, begins with the number of the heterogeneous job.
+    let leader = name.and_then(|name| name.split_once('+')).map(|(leader, _)| leader);
+    check_leader(job, leader)?;
+    let mut nodes = vec![check_nodes(job, nodes, "unknown")?];
     let component = format!("{job}+");
     let is_further = |other: &&str| other.starts_with(&component) && *other != line;
     for other in text.lines().filter(is_further) {
         nodes.push(check_nodes(job, other.split('|').nth(2), "unknown")?);
     }
-    let partition = fields.next().filter(|name| !name.is_empty()).map(str::to_owned);
-    check_user(job, fields.next())?;
+    let partition = partition.filter(|name| !name.is_empty()).map(str::to_owned);
     Ok(Job { nodes, runs_as: None, partition })
 }
 
@@ -227,6 +227,18 @@ fn check_user(job: &JobId, uid: Option<&str>) -> Result<()> {
              that user"
         ),
         _ => Ok(()),
+    }
+}
+
+/// # Errors
+/// The job is a component of the heterogeneous job `leader`, and not its first one.
+fn check_leader(job: &JobId, leader: Option<&str>) -> Result<()> {
+    let is_other = |leader: &&str| leader.parse().is_ok_and(|leader| !job.is(leader, None));
+    match leader.filter(is_other) {
+        Some(leader) => {
+            bail!("job {job} is a component of the heterogeneous job {leader}: name that")
+        }
+        None => Ok(()),
     }
 }
 
@@ -439,6 +451,20 @@ mod tests {
         let text = format!("77+0|77|node1|all|{own}\n77+1|78|node2|all|{own}\n");
         let line = line_of_accounting(&text, &job("77")).unwrap().unwrap();
         assert_eq!(known(line, &text).unwrap().nodes, ["node1", "node2"]);
+    }
+
+    #[test]
+    fn the_accounting_of_a_component_is_not_that_of_a_job() {
+        // Asked for the component's number, it tells that component only, or all of them.
+        let own = own_uid();
+        let second = format!("77+1|78|node2|all|{own}\n");
+        let unplaced = format!("77+1|78|None assigned|all|{own}\n");
+        let both = format!("77+0|77|node1|all|{own}\n{second}");
+        for text in [second, unplaced, both] {
+            let line = line_of_accounting(&text, &job("78")).unwrap().unwrap();
+            let why = of_accounting(&job("78"), line, &text).unwrap_err().to_string();
+            assert!(why.contains("a component of the heterogeneous job 77: name that"), "{why}");
+        }
     }
 
     #[test]
