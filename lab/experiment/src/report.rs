@@ -92,8 +92,23 @@ impl Absent {
 pub struct Section {
     /// The heading.
     pub title: String,
-    /// The sentences.
+    /// The sentences, in Markdown.
     pub items: Vec<String>,
+    /// They are plain text instead: they quote what other programs say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_plain: bool,
+}
+
+impl Section {
+    /// Sentences in Markdown.
+    pub fn new(title: &str, items: Vec<String>) -> Self {
+        Self { title: title.to_owned(), items, is_plain: false }
+    }
+
+    /// Sentences that quote what other programs say, such as errors.
+    pub fn plain(title: &str, items: Vec<String>) -> Self {
+        Self { is_plain: true, ..Self::new(title, items) }
+    }
 }
 
 impl Report {

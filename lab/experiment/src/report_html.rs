@@ -19,7 +19,8 @@ pub fn html<How>(experiment: &Experiment<How>, report: &Report) -> String {
     let drawn = groups.iter().zip(&names).map(|(group, name)| group.chart(name));
     let body = html! {
         @if let Some(sentence) = &report.sentence { p.answer { (sentence) } }
-        @for sentence in said(report) { (prose(&sentence)) }
+        // Errors of other programs are in it: it is no Markdown.
+        @for sentence in said(report) { p { (sentence) } }
         (prose(experiment.intro))
         @if !report.aims.is_empty() {
             h2 { "Wanted" }
@@ -30,7 +31,9 @@ pub fn html<How>(experiment: &Experiment<How>, report: &Report) -> String {
         (columns.cells().html())
         @for section in &report.sections {
             h2 { (section.title) }
-            ul { @for item in &section.items { li { (prose(item)) } } }
+            ul { @for item in &section.items {
+                li { @if section.is_plain { (item) } @else { (prose(item)) } }
+            } }
         }
         h2 { "How to read it" }
         (prose(&reading))
@@ -125,5 +128,42 @@ impl Group<'_> {
         let word = row.verdict.map_or("", verdict_word);
         let label = format!("{} {word}", times(ratio));
         Some(Interval { name, at: ratio, ends, verdict: row.verdict, label })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Contestant, Failed, Section};
+
+    #[test]
+    fn what_other_programs_say_is_shown_as_they_said_it() {
+        let why = "`make`: *** [all] Error 1\n# a <b>, see [1](x)";
+        let line = "`make`: *** [all] Error 1 # a &lt;b&gt;, see [1](x)";
+        let failed = Failed {
+            case: "softirq".into(),
+            program: "ep".into(),
+            contestant: "lag".into(),
+            why: why.into(),
+        };
+        let report = Report {
+            said: vec![format!("No peer: {why}")],
+            failed: vec![failed],
+            sections: vec![
+                Section::new("Claims", vec!["`lag` is **not shown**".into()]),
+                Section::plain("Not measured", vec!["*is*: `x` is missing".into()]),
+            ],
+            ..Report::default()
+        };
+        let experiment = Experiment::sample(vec![Contestant::new("lag", "", ())], &[]);
+        let text = html(&experiment, &report);
+        for part in [
+            "<code>lag</code> is <strong>not shown</strong>",
+            "<li>*is*: `x` is missing</li>",
+            &format!("<p>No peer: {line}</p>"),
+            &format!("<p>lag failed, softirq, ep: {line}</p>"),
+        ] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
     }
 }

@@ -168,8 +168,8 @@ fn measure_all(experiment: &Experiment<Method>, asked: &Asked) -> Result<Report>
     let own_costs = bench.own_costs();
     let items = cost::lines(&own_costs, accounting_cost.as_ref());
     if !items.is_empty() {
-        let title = "What it costs where there is nothing to gain".to_owned();
-        report.sections.push(Section { title, items });
+        let title = "What it costs where there is nothing to gain";
+        report.sections.push(Section::new(title, items));
     }
     report.details.insert("own_cost".into(), serde_json::to_value(own_costs)?);
     if let Some(cost) = accounting_cost {

@@ -241,13 +241,9 @@ fn report(
         claims::judge(&measured.chain(missing).collect::<Vec<_>>(), plan.looks());
     report.aims = aims;
     report.said = said(state, told);
-    let mut add = |title: &str, items: Vec<String>| {
-        if !items.is_empty() {
-            report.sections.push(Section { title: title.to_owned(), items });
-        }
-    };
-    add("Claims", sentences);
-    add("Not measured", not_measured(told));
+    let sections =
+        [Section::new("Claims", sentences), Section::plain("Not measured", not_measured(told))];
+    report.sections.extend(sections.into_iter().filter(|section| !section.items.is_empty()));
     report.details.insert(DETAIL.into(), serde_json::to_value(state)?);
     Ok(report)
 }

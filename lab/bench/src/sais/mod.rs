@@ -209,7 +209,7 @@ fn measure(asked: &Asked) -> Result<Report> {
         sentences.push(placement.sentence());
     }
     if !sentences.is_empty() {
-        report.sections.push(Section { title: "Packets".to_owned(), items: sentences });
+        report.sections.push(Section::new("Packets", sentences));
     }
     report.details.insert("strip_times".into(), serde_json::to_value(strip_times)?);
     report.details.insert("packet_costs".into(), serde_json::to_value(&costs)?);
