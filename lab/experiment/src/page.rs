@@ -18,15 +18,6 @@ pub fn worst_foreign_pct(report: &Report) -> Option<f64> {
     report.rows.iter().map(|row| row.foreign_pct).reduce(f64::max)
 }
 
-/// A verdict in a sentence.
-pub fn verdict_word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Better => "better",
-        Verdict::Worse => "worse",
-        Verdict::Undecided => "undecided",
-    }
-}
-
 fn dash() -> String {
     "-".to_owned()
 }
@@ -148,7 +139,7 @@ impl<'a, How> Columns<'a, How> {
         if failed.any(|one| (&one.case, &one.program, &one.contestant) == place) {
             return "failed".to_owned();
         }
-        let Some(verdict) = row.verdict.map(verdict_word) else { return dash() };
+        let Some(verdict) = row.verdict.map(Verdict::name) else { return dash() };
         if row.is_again { format!("A/A: {verdict}") } else { verdict.to_owned() }
     }
 }
@@ -164,7 +155,7 @@ pub fn aims<How>(experiment: &Experiment<How>, report: &Report) -> Cells {
         let mut cells = vec![aim.case.clone()];
         cells.extend(has_program.then(|| aim.program.clone()));
         cells.extend([&aim.metric, &aim.contestant, &aim.wanted].map(Clone::clone));
-        let verdict = aim.verdict.map(|verdict| format!(", {}", verdict_word(verdict)));
+        let verdict = aim.verdict.map(|verdict| format!(", {}", verdict.name()));
         cells.push(found.map_or_else(dash, |(found, ci95)| {
             interval(found, ci95) + verdict.as_deref().unwrap_or_default()
         }));

@@ -1,11 +1,12 @@
 //! A report as a page for a browser: what was wanted, a chart of each figure's intervals, all rows, and
 //! how to read them.
 
+use evenkeel_trial::Verdict;
 use evenkeel_trial::chart::{Chart, Interval};
 use maud::html;
 
 use crate::html::{Sheet, charts, prose};
-use crate::page::{Columns, aims, said, verdict_word, worst_foreign_pct, write_reading};
+use crate::page::{Columns, aims, said, worst_foreign_pct, write_reading};
 use crate::{Experiment, Metric, Report, Row};
 
 /// The page.
@@ -125,7 +126,7 @@ impl Group<'_> {
             return Some(Interval { name, at: row.median, ends: row.ci95, verdict: None, label });
         }
         let (ratio, ends) = row.ratio.zip(row.ratio_ci95)?;
-        let word = row.verdict.map_or("", verdict_word);
+        let word = row.verdict.map_or("", Verdict::name);
         let label = format!("{} {word}", times(ratio));
         Some(Interval { name, at: ratio, ends, verdict: row.verdict, label })
     }

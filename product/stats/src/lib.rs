@@ -125,6 +125,17 @@ pub enum Verdict {
     Undecided,
 }
 
+impl Verdict {
+    /// The word for it: in JSON, in tables and in sentences.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Better => "better",
+            Self::Worse => "worse",
+            Self::Undecided => "undecided",
+        }
+    }
+}
+
 /// Two series of times of the same rounds, compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Comparison {
@@ -266,9 +277,19 @@ impl Judged {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde::de::IntoDeserializer;
+    use serde::de::value::{Error as ValueError, StrDeserializer};
 
     fn close(a: f64, b: f64, error: f64) {
         assert!((a - b).abs() <= error, "{a} is not {b}");
+    }
+
+    #[test]
+    fn a_verdict_has_the_name_that_it_is_read_by() {
+        for verdict in [Verdict::Better, Verdict::Worse, Verdict::Undecided] {
+            let name: StrDeserializer<'_, ValueError> = verdict.name().into_deserializer();
+            assert_eq!(Verdict::deserialize(name), Ok(verdict));
+        }
     }
 
     #[test]

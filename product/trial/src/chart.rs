@@ -90,7 +90,7 @@ impl Chart<'_> {
                     div.line { (named_base(scale.place_pct(value), name)) }
                 }
                 @for shown in shown {
-                    div.line.(class(shown.verdict)) {
+                    div.line.(shown.verdict.map_or("plain", Verdict::name)) {
                         span { (shown.name) }
                         (track(shown, &scale, &marks, base))
                         span.label { (shown.label) }
@@ -138,16 +138,6 @@ fn track(shown: &Interval, scale: &Scale, marks: &[f64], base: Option<f64>) -> M
                 circle.dot cx=(at) cy=(middle) r="4.5" {}
             }
         }
-    }
-}
-
-/// The class of a verdict's colour.
-fn class(verdict: Option<Verdict>) -> &'static str {
-    match verdict {
-        Some(Verdict::Better) => "better",
-        Some(Verdict::Worse) => "worse",
-        Some(Verdict::Undecided) => "undecided",
-        None => "plain",
     }
 }
 

@@ -255,20 +255,12 @@ fn selections(measured: &Measured, contestants: &[Contestant]) -> Vec<Finding> {
             Some(Finding {
                 claim: format!("table 4, {}: cache against fifo", row.case),
                 paper: format!("{} % faster", PAPER_CACHE_PCT[place]),
-                ours: format!("{}x, {}", ranged(row), word(row.verdict?)),
+                ours: format!("{}x, {}", ranged(row), row.verdict?.name()),
                 bound: "-".into(),
                 status: Status::reproduced(row.verdict == Some(Verdict::Better)),
             })
         })
         .collect()
-}
-
-fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Better => "better",
-        Verdict::Worse => "worse",
-        Verdict::Undecided => "undecided",
-    }
 }
 
 #[cfg(test)]

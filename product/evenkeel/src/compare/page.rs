@@ -77,12 +77,13 @@ pub fn page(result: &Comparison, machine: &MachineNow) -> String {
 fn chart(rows: &[Row]) -> Markup {
     let interval = |row: &Row| {
         let (ratio, ends) = row.ratio.zip(row.ratio_ci95)?;
+        let verdict = row.verdict.unwrap_or(Verdict::Undecided);
         Some(Interval {
             name: row.contestant.clone(),
             at: ratio,
             ends,
             verdict: row.verdict,
-            label: format!("{ratio:.2}x {}", word(row.verdict)),
+            label: format!("{ratio:.2}x {}", verdict.name()),
         })
     };
     let chart = Chart {
@@ -92,14 +93,6 @@ fn chart(rows: &[Row]) -> Markup {
         intervals: rows.iter().filter_map(interval).collect(),
     };
     chart.markup()
-}
-
-fn word(verdict: Option<Verdict>) -> &'static str {
-    match verdict {
-        Some(Verdict::Better) => "better",
-        Some(Verdict::Worse) => "worse",
-        Some(Verdict::Undecided) | None => "undecided",
-    }
 }
 
 #[cfg(test)]

@@ -244,12 +244,9 @@ impl Row {
     /// it prints the same, runs.
     pub fn cells(&self) -> [String; 7] {
         let dash = || "-".to_owned();
-        let verdict = match self.verdict {
-            _ if self.left_out.is_some() => "left out".to_owned(),
-            Some(Verdict::Better) => "better".to_owned(),
-            Some(Verdict::Worse) => "worse".to_owned(),
-            Some(Verdict::Undecided) => "undecided".to_owned(),
-            None => dash(),
+        let verdict = match self.left_out {
+            Some(_) => "left out",
+            None => self.verdict.map_or("-", Verdict::name),
         };
         [
             self.contestant.clone(),
@@ -257,7 +254,7 @@ impl Row {
             self.ratio
                 .zip(self.ratio_ci95)
                 .map_or_else(dash, |(ratio, [lo, hi])| format!("{ratio:.3} ({lo:.3} - {hi:.3})")),
-            if self.is_again { format!("A/A: {verdict}") } else { verdict },
+            if self.is_again { format!("A/A: {verdict}") } else { verdict.to_owned() },
             self.moves.map_or_else(dash, |moves| format!("{moves:.0}")),
             self.printed.map_or_else(dash, |printed| printed.words().to_owned()),
             self.runs.to_string(),
