@@ -1,4 +1,7 @@
-//! The page of a benchmark for a browser, made of a report that is there: nothing is measured.
+//! The page of a benchmark for a browser, made of a report that is there: nothing is measured. And the
+//! names of the pictures that scripts/screenshots draws of such pages: no browser is needed for them.
+
+use std::process::Command;
 
 use serde_json::json;
 
@@ -69,4 +72,22 @@ fn a_report_of_a_benchmark_is_a_page_with_charts_machine_and_command() {
     ] {
         assert!(text.contains(part), "{part:?} is missing in\n{text}");
     }
+}
+
+/// The same report before and after a change has the same name in two folders.
+#[test]
+fn pictures_of_reports_with_equal_names_have_names_of_their_own() {
+    let source = "import pathlib, runpy, sys\n\
+        names = runpy.run_path(sys.argv[1])['picture_names']\n\
+        print(*names([pathlib.Path(name) for name in sys.argv[2:]]).values())\n";
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/screenshots");
+    let mut python = Command::new("python3");
+    python.args(["-c", source, script]);
+    python.args(["old/002.html", "new/002.html", "002-2.html", "compare.html"]);
+    let Ok(run) = python.output() else {
+        let test = "pictures_of_reports_with_equal_names_have_names_of_their_own";
+        evenkeel_skip::skip(test, "there is no python3");
+        return;
+    };
+    assert_eq!(text(&run.stdout), "002 002-2 002-2-2 compare\n", "{run:?}");
 }
