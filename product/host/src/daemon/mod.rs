@@ -14,6 +14,7 @@
 //! | `openmetrics` | the figures as OpenMetrics |
 //! | `metrics` | these over HTTP, and answers to probes |
 //! | `programs` | the joined programs |
+//! | `watched` | programs that are only watched, at the request of their user |
 //! | `job` | MPI jobs: a rank joins, a rank leaves, the last one gets the summary |
 //! | `ranks` | the ranks of such a job |
 //! | `observed` | the programs that a `run` without privileges balances with the daemon's figures |
@@ -34,6 +35,7 @@ mod settings;
 mod state;
 mod statistics;
 mod totals;
+mod watched;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -472,21 +472,6 @@ impl Programs {
         Ok(program)
     }
 
-    /// Leaves a program alone from now on (`watch`), or balances it again, if it is the peer's.
-    pub fn watch(&mut self, program: u32, watch: bool, peer: &Peer) -> Result<(), Refusal> {
-        let joined = self.joined.get_mut(&program).filter(|joined| peer.may_steer(joined.uid));
-        let Some(joined) = joined else {
-            return refuse(Errno::ESRCH, format!("you have no program {program} here"));
-        };
-        if self.settings.options.dry_run || !self.balancer.can_move() {
-            return refuse(Errno::EPERM, "this daemon moves nothing (--dry-run, or no journal)");
-        }
-        joined.watch = watch;
-        self.balancer.set_watched(program, watch);
-        self.save();
-        Ok(())
-    }
-
     /// Ends balancing a program, if it is the peer's.
     pub fn leave(&mut self, program: u32, peer: &Peer) -> Result<(), Refusal> {
         // To another user, the program does not exist.
