@@ -39,3 +39,19 @@ pub struct Options {
     /// CPUs to use; `None`: all that the program's cpuset allows.
     pub cpus: Option<CpuSet>,
 }
+
+#[cfg(test)]
+impl Options {
+    /// For tests: moves are made, by figures from /proc, which need no privilege.
+    pub(crate) fn by_procfs() -> Self {
+        Self {
+            policy: Policy::Paper(evenkeel_capability::PaperParameters::default()),
+            placement: Placement::Soft,
+            accounting: AccountingChoice::Procfs,
+            daemons: Vec::new(),
+            dry_run: false,
+            runtimes: Vec::new(),
+            cpus: None,
+        }
+    }
+}

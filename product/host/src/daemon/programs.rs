@@ -521,6 +521,14 @@ impl Programs {
         known.filter(|program| self.joined.contains_key(program))
     }
 
+    /// The peer's program with this first process, which may have ended: what it started runs on, and
+    /// status and `top` name the program by it. Of two, the one that joined last: the number was reused.
+    pub fn program_of_root(&self, pid: i32, peer: &Peer) -> Option<u32> {
+        let has_root = |joined: &Joined| joined.root.tgid == pid && peer.may_steer(joined.uid);
+        let mut newest_first = self.joined.iter().rev();
+        newest_first.find(|(_, joined)| has_root(joined)).map(|(program, _)| *program)
+    }
+
     /// The program of this number, if it is the peer's.
     pub fn get(&self, program: u32, peer: &Peer) -> Option<&Joined> {
         self.joined.get(&program).filter(|joined| peer.may_steer(joined.uid))

@@ -141,11 +141,11 @@ fn carry_out(programs: &mut Programs, peer: &Peer, asked: DaemonRequest) -> Resu
         DaemonRequest::JoinNamed(name) => programs.join_named(&name, peer)?,
         DaemonRequest::JoinCgroup(path) => programs.join_cgroup(&path, peer)?,
         DaemonRequest::LeaveProcess(pid) => {
-            let program = program_of(programs, pid)?;
+            let program = program_of(programs, pid, peer)?;
             return leave(programs, peer, program);
         }
         DaemonRequest::Watch { pid, watch } => {
-            let program = program_of(programs, pid)?;
+            let program = program_of(programs, pid, peer)?;
             programs.watch(program, watch, peer)?;
             return Ok(json!({"watch": watch}));
         }
@@ -172,8 +172,11 @@ fn carry_out(programs: &mut Programs, peer: &Peer, asked: DaemonRequest) -> Resu
     Ok(json!({"programs": list}))
 }
 
-fn program_of(programs: &mut Programs, pid: i32) -> Result<u32, Refusal> {
-    programs.program_of(pid).ok_or_else(|| Refusal {
+fn program_of(programs: &mut Programs, pid: i32, peer: &Peer) -> Result<u32, Refusal> {
+    // Before /proc is read: there, a process that has ended is of no program, and another one may have
+    // its number.
+    let by_root = programs.program_of_root(pid, peer);
+    by_root.or_else(|| programs.program_of(pid)).ok_or_else(|| Refusal {
         errno: Errno::ESRCH,
         why: format!("process {pid} has not joined, or is not yours"),
     })

@@ -73,27 +73,17 @@ impl Programs {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_capability::{PaperParameters, Policy};
     use evenkeel_machine::Machine;
 
     use super::*;
     use crate::balancer::Balancer;
     use crate::daemon::saved::Saved;
     use crate::daemon::settings::Settings;
-    use crate::observe::AccountingChoice;
-    use crate::options::{Options, Placement};
+    use crate::options::Options;
 
     #[test]
     fn cpus_are_read_only_where_no_round_has_read_them() {
-        let options = Options {
-            policy: Policy::Paper(PaperParameters::default()),
-            placement: Placement::Soft,
-            accounting: AccountingChoice::Procfs,
-            daemons: Vec::new(),
-            dry_run: true,
-            runtimes: Vec::new(),
-            cpus: None,
-        };
+        let options = Options { dry_run: true, ..Options::by_procfs() };
         let machine = Machine::preset("small").unwrap();
         let balancer = Balancer::new(machine, None, options.clone()).unwrap();
         let settings = Settings { options, names: Vec::new(), cgroups: Vec::new() };
