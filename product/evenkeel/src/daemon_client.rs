@@ -9,6 +9,7 @@ use evenkeel_control::{AskError, Request, Share, ask, ask_within};
 use evenkeel_host::daemon::{Quota, socket_path};
 use evenkeel_host::{ProgramStatus, ask_to_watch, run_socket};
 use evenkeel_journal::runtime_dir;
+use nix::errno::Errno;
 use serde_json::Value;
 
 use crate::exit::NotRunning;
@@ -81,15 +82,36 @@ pub fn watch(program: &ProgramStatus, watch: bool, patience: Duration) -> Result
         Some(_) => balancers(),
         None => vec![run_socket(&runtime_dir()?, &program.balancer)],
     };
-    let mut result = Err(anyhow!("no balancer answers for it"));
-    for socket in sockets {
-        match ask_to_watch(&socket, program.root, watch, patience) {
+    let ask = |socket: &PathBuf| ask_to_watch(socket, program.root, watch, patience);
+    answer_of_its_balancer(sockets.iter().map(ask))
+}
+
+/// The answer of the balancer that has a program. The others that are asked refuse, too: they do not
+/// know the program. Takes no more answers once a balancer has agreed.
+fn answer_of_its_balancer(answers: impl Iterator<Item = Result<(), AskError>>) -> Result<()> {
+    let mut refusals = Vec::new();
+    for answer in answers {
+        match answer {
             Ok(()) => return Ok(()),
-            // Another one may have it.
-            Err(why) => result = Err(why.into()),
+            Err(why) => refusals.push(why),
         }
     }
-    result
+    // The first one of a rank.
+    match refusals.into_iter().min_by_key(rank_of_refusal) {
+        Some(why) => Err(why.into()),
+        None => Err(anyhow!("no balancer answers for it")),
+    }
+}
+
+/// Which refusal tells most about a program: 0 is that of a balancer that knows it.
+fn rank_of_refusal(why: &AskError) -> u32 {
+    match why {
+        // No such program there.
+        AskError::Refused { errno, .. } if *errno == Errno::ESRCH as i32 => 1,
+        // A balancer that was killed left its socket.
+        AskError::NoService { .. } => 2,
+        AskError::Refused { .. } | AskError::Broken { .. } => 0,
+    }
 }
 
 /// The sockets of all daemons that balance: the system's, the user's own, and those of MPI jobs.
@@ -190,6 +212,34 @@ mod tests {
             let path = Path::new("/run/evenkeel").join(name);
             assert_eq!(is_a_balancer(&path), asked.contains(&name), "{name}");
         }
+    }
+
+    #[test]
+    fn the_refusal_of_the_balancer_that_has_a_program_is_kept() {
+        let refused = |errno: Errno, why: &str| {
+            Err(AskError::Refused { errno: errno as i32, why: why.to_owned() })
+        };
+        let no_program = || refused(Errno::ESRCH, "no such program");
+        let moves_nothing = || refused(Errno::EPERM, "moves nothing");
+        let is_dead = || {
+            let source = std::io::ErrorKind::ConnectionRefused.into();
+            Err(AskError::NoService { path: PathBuf::from("daemon.sock"), source })
+        };
+        let answer = |answers: Vec<Result<(), AskError>>| {
+            answer_of_its_balancer(answers.into_iter()).map_err(|why| why.to_string())
+        };
+        let moves_nothing_first =
+            vec![no_program(), moves_nothing(), refused(Errno::EINVAL, "old"), no_program()];
+        assert_eq!(answer(moves_nothing_first), Err("moves nothing".to_owned()));
+        assert_eq!(answer(vec![is_dead(), moves_nothing()]), Err("moves nothing".to_owned()));
+        let none_has_it = vec![is_dead(), no_program(), refused(Errno::ESRCH, "nor here")];
+        assert_eq!(answer(none_has_it), Err("no such program".to_owned()));
+        assert!(answer(vec![is_dead()]).unwrap_err().contains("daemon.sock"));
+        assert!(answer(vec![]).unwrap_err().contains("no balancer"));
+        // Once one has agreed, no other one is asked.
+        let mut asked = [moves_nothing(), Ok(()), no_program()].into_iter();
+        assert!(answer_of_its_balancer(asked.by_ref()).is_ok());
+        assert_eq!(asked.len(), 1);
     }
 
     #[test]
