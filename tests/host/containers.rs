@@ -74,13 +74,18 @@ fn containers_are_moved_or_only_watched_as_their_annotation_says() {
     assert_eq!(hook(&mut oci_hook(), &state(moved.pid, "run")), "");
     moved.wait_moved(&host, 2);
     // What is moved is not only watched from then on, and that is said.
-    says_why(&mut oci_hook(), &state(moved.pid, "watch"), "is balanced already");
+    says_why(&mut oci_hook(), &state(moved.pid, "watch"), "has joined already");
     assert!(watched.threads.iter().all(|tid| host.pins_of(*tid) == 0));
     daemon.end();
     // The next daemon goes on with each as it was.
     let daemon = Daemon::start(&host, &EAGER);
     let before = host.pins_of(moved.threads[0]);
     wait_for("more moves", || host.pins_of(moved.threads[0]) > before);
+    // As the key l of top asks: the annotation holds.
+    let asked = json!({"req": "watch", "args": {"pid": watched.pid, "watch": false}});
+    let answer = daemon.ask(&asked);
+    let why = answer["args"]["resp"].as_str().unwrap_or_default();
+    assert!(answer["errno"] == libc::EPERM && why.contains("evenkeel.io/mode: watch"), "{answer}");
     assert!(watched.threads.iter().all(|tid| host.pins_of(*tid) == 0));
     assert!(watched.end().success() && moved.end().success());
     wait_for("their end to be seen", || host.status().is_empty());

@@ -47,7 +47,7 @@ pub struct ProcessToJoin {
     /// When it was started, in clock ticks since the boot (/proc/PID/stat): a process with another start
     /// is another one, which has got the number since.
     pub start: Option<u64>,
-    /// Its moves are decided and counted, but not made.
+    /// Its moves are decided and counted, but not made, for as long as it has joined.
     pub watch: bool,
 }
 

@@ -49,6 +49,8 @@ pub(crate) struct Joined {
     pub root: TaskRef,
     /// Its moves are decided and counted, but not made.
     pub watch: bool,
+    /// It joined to be only watched, and no request changes that.
+    pub stays_watched: bool,
 }
 
 /// How many programs a user has, and how often it was refused another one.
@@ -112,11 +114,11 @@ impl Programs {
     /// Continues with the programs of an earlier daemon that still run.
     pub fn continue_saved(&mut self) {
         for program in self.saved.programs().to_vec() {
-            let SavedProgram { uid, how, command, root, processes, watch } = program;
+            let SavedProgram { uid, how, command, root, processes, watch, stays_watched } = program;
             let alive: Vec<TaskRef> = processes.into_iter().filter(TaskRef::is_alive).collect();
             let Some(first) = alive.first() else { continue };
             let root = if root.is_alive() { root } else { *first };
-            let joined = Joined { uid, how, command, root, watch };
+            let joined = Joined { uid, how, command, root, watch, stays_watched };
             if let Err(why) = self.start(joined, &alive) {
                 tracing::warn!("{root} of the earlier daemon is no longer balanced: {why}");
             }
@@ -236,11 +238,12 @@ impl Programs {
     ) -> Result<Vec<u32>, Refusal> {
         let candidate = admission::asked_process(asked, peer)?;
         if let Some(program) = self.program_of(asked.pid) {
-            if asked.watch && self.joined.get(&program).is_some_and(|joined| !joined.watch) {
+            let joined = self.joined.get(&program);
+            if asked.watch && joined.is_some_and(|joined| !joined.stays_watched) {
                 return refuse(
                     Errno::EBUSY,
                     format!(
-                        "process {} is balanced already, as a part of program {program}: to have it \
+                        "process {} has joined already, as a part of program {program}: to have it \
                          only watched, let it leave first",
                         asked.pid
                     ),
@@ -291,7 +294,8 @@ impl Programs {
         self.check_share(peer.uid)?;
         let (root, command) = (first.task, vec![format!("cgroup {name}")]);
         let tasks: Vec<TaskRef> = found.iter().map(|candidate| candidate.task).collect();
-        let joined = Joined { uid: peer.uid, how, command, root, watch: false };
+        let (uid, watch) = (peer.uid, false);
+        let joined = Joined { uid, how, command, root, watch, stays_watched: watch };
         Ok(vec![self.begin(joined, &tasks)?])
     }
 
@@ -303,7 +307,8 @@ impl Programs {
     ) -> Result<u32, Refusal> {
         let Candidate { task, uid, command } = candidate;
         self.check_share(uid)?;
-        self.begin(Joined { uid, how, command, root: task, watch }, &[task])
+        let joined = Joined { uid, how, command, root: task, watch, stays_watched: watch };
+        self.begin(joined, &[task])
     }
 
     /// Observes the program of a process for a process of its user, which balances it. Returns its
@@ -585,6 +590,7 @@ impl Programs {
                 root: joined.root,
                 processes: processes.into_iter().collect(),
                 watch: joined.watch,
+                stays_watched: joined.stays_watched,
             }
         });
         let programs = programs.collect();

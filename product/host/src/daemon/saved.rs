@@ -23,6 +23,9 @@ pub(crate) struct SavedProgram {
     /// Its moves are not made.
     #[serde(default)]
     pub watch: bool,
+    /// It joined so.
+    #[serde(default)]
+    pub stays_watched: bool,
 }
 
 /// The file and its content. Without a path, nothing is saved.
@@ -83,7 +86,8 @@ mod tests {
     fn program(tid: i32, how: How) -> SavedProgram {
         let root = TaskRef { tid, tgid: tid, start_time_ticks: 7 };
         let command = vec!["a b".into()];
-        SavedProgram { uid: 5, how, command, root, processes: vec![root], watch: true }
+        let (watch, stays_watched) = (true, true);
+        SavedProgram { uid: 5, how, command, root, processes: vec![root], watch, stays_watched }
     }
 
     #[test]

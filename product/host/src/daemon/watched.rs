@@ -1,5 +1,5 @@
-//! Programs that are only watched: at the request of their user, and until that user has them balanced
-//! again.
+//! Programs that are only watched: since they joined so, as a container does by its annotation, or at
+//! the request of their user, and then until that user has them balanced again.
 
 use evenkeel_control::Peer;
 use nix::errno::Errno;
@@ -17,6 +17,13 @@ impl Programs {
         if self.settings.options.dry_run || !self.balancer.can_move() {
             return refuse(Errno::EPERM, "this daemon moves nothing (--dry-run, or no journal)");
         }
+        if joined.stays_watched && !watch {
+            // In top, this is shown in one line of 80 columns, after the number of a process.
+            let why = format!(
+                "program {program} stays watched (evenkeel.io/mode: watch): restart it with run"
+            );
+            return refuse(Errno::EPERM, why);
+        }
         joined.watch = watch;
         self.balancer.set_watched(program, watch);
         self.save();
@@ -27,6 +34,7 @@ impl Programs {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::process::Command;
 
     use evenkeel_control::Request;
     use evenkeel_journal::{Session, SessionOptions, SupervisedSession, TaskRef};
@@ -34,7 +42,7 @@ mod tests {
 
     use super::*;
     use crate::balancer::Balancer;
-    use crate::daemon::admission::How;
+    use crate::daemon::admission::{How, ProcessToJoin};
     use crate::daemon::programs::Joined;
     use crate::daemon::requests::answer;
     use crate::daemon::saved::Saved;
@@ -58,7 +66,8 @@ mod tests {
 
     fn joined(uid: u32, pid: i32) -> Joined {
         let root = TaskRef { tid: pid, tgid: pid, start_time_ticks: 1 };
-        Joined { uid, how: How::Process, command: Vec::new(), root, watch: false }
+        let (how, command, watch) = (How::Process, Vec::new(), false);
+        Joined { uid, how, command, root, watch, stays_watched: watch }
     }
 
     /// Sends the request `watch` of this user for the program of a process.
@@ -85,5 +94,41 @@ mod tests {
         let left = answer(&mut programs, &Peer { uid: USER, pid: 0 }, &request);
         assert_eq!(left.errno, 0, "{left:?}");
         assert!(!programs.joined.contains_key(&4));
+    }
+
+    fn join(programs: &mut Programs, pid: i32, watch: bool) -> Result<u32, Refusal> {
+        let peer = Peer { uid: nix::unistd::geteuid().as_raw(), pid: 0 };
+        let joined = programs.join_process(&ProcessToJoin { pid, start: None, watch }, &peer);
+        joined.map(|joined| joined[0])
+    }
+
+    #[test]
+    fn a_program_that_joined_to_be_only_watched_stays_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut programs = programs(dir.path());
+        let own = nix::unistd::geteuid().as_raw();
+        let mut sleepers = [(); 2].map(|()| Command::new("sleep").arg("60").spawn().unwrap());
+        let [watched, balanced] = sleepers.each_ref().map(|sleeper| sleeper.id() as i32);
+        let program = join(&mut programs, watched, true).unwrap();
+        join(&mut programs, balanced, false).unwrap();
+        // Root's request is no exception.
+        for uid in [own, 0] {
+            let (errno, why) = ask(&mut programs, uid, watched, false).unwrap_err();
+            assert_eq!(errno, Errno::EPERM as i32);
+            let is_named = why.starts_with(&format!("program {program} stays watched "));
+            assert!(is_named && why.contains("evenkeel.io/mode: watch"), "{why}");
+            assert_eq!(ask(&mut programs, uid, watched, true), Ok(()));
+        }
+        assert_eq!(join(&mut programs, watched, true), Ok(program));
+        // Another one is watched as its user wants, and has not joined so by that.
+        for watch in [true, false, true] {
+            assert_eq!(ask(&mut programs, own, balanced, watch), Ok(()));
+        }
+        let refusal = join(&mut programs, balanced, true).unwrap_err();
+        assert!(refusal.errno == Errno::EBUSY && refusal.why.contains("leave first"), "{refusal}");
+        for sleeper in &mut sleepers {
+            sleeper.kill().unwrap();
+            sleeper.wait().unwrap();
+        }
     }
 }
