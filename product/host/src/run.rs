@@ -354,9 +354,10 @@ impl Balancing {
                 }
                 return Ok(());
             }
+            let patience = self.patience(left_ns);
             let mut readable = vec![PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
             readable.extend(self.switch.iter().flat_map(Switch::poll_fds));
-            wait_readable(&mut readable, Some(Duration::from_nanos(left_ns)))?;
+            wait_readable(&mut readable, Some(patience))?;
             self.take_wishes(trace);
             return Ok(());
         }
@@ -366,19 +367,27 @@ impl Balancing {
             self.balance(trace);
             return Ok(());
         }
+        let patience = self.patience(left_ns);
         let mut readable = vec![PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
         readable.extend(self.switch.iter().flat_map(Switch::poll_fds));
         let others = readable.len();
         if let Some(cbinfo) = self.balancer.observer().cbinfo() {
             readable.push(PollFd::new(cbinfo.event_fd(), PollFlags::POLLIN));
         }
-        wait_readable(&mut readable, Some(Duration::from_nanos(left_ns)))?;
+        wait_readable(&mut readable, Some(patience))?;
         let events = readable.get(others).is_some_and(|fd| fd.any() == Some(true));
         self.take_wishes(trace);
         if events && let Err(why) = self.balancer.handle_events() {
             tracing::warn!("{why}");
         }
         Ok(())
+    }
+
+    /// How long to wait, at most so many ns: a request that was read may be answered before.
+    fn patience(&self, left_ns: u64) -> Duration {
+        let left = Duration::from_nanos(left_ns);
+        let patience = self.switch.as_ref().and_then(Switch::patience);
+        patience.map_or(left, |patience| patience.min(left))
     }
 
     /// Leaves the program alone, or balances it again, as its user wants.

@@ -42,12 +42,14 @@ pub fn run_socket(dir: &Path, balancer: &TaskRef) -> PathBuf {
 pub(crate) struct Switch {
     server: Server,
     root: u32,
+    /// Requests were read that are not answered yet: poll does not tell of them again.
+    is_left: bool,
 }
 
 impl Switch {
     /// Answers for the program with this first process.
     pub(crate) fn bind(dir: &Path, balancer: &TaskRef, root: u32) -> Result<Self, BindError> {
-        Ok(Self { server: Server::bind(&run_socket(dir, balancer))?, root })
+        Ok(Self { server: Server::bind(&run_socket(dir, balancer))?, root, is_left: false })
     }
 
     /// The descriptors to poll.
@@ -55,11 +57,17 @@ impl Switch {
         self.server.poll_fds()
     }
 
-    /// Answers what was asked. Returns what is wanted now, if anything: whether to leave the program
-    /// alone. Where the balancer can move nothing, that is refused.
+    /// How long the balancer may wait for these descriptors before a request that was read may be
+    /// answered. `None`: no such request is left.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        if self.is_left { Some(Duration::ZERO) } else { self.server.patience() }
+    }
+
+    /// Answers what was asked, a few requests of each connection. Returns what is wanted now, if
+    /// anything: whether to leave the program alone. Where nothing can be moved, that is refused.
     pub(crate) fn serve(&mut self, can_move: bool) -> Option<bool> {
         let (root, mut wanted) = (self.root, None);
-        self.server.serve(|peer, request| match decode(request, peer, root) {
+        self.is_left = self.server.serve(|peer, request| match decode(request, peer, root) {
             Ok(_) if !can_move => Answer::refused(
                 Errno::EPERM,
                 "its balancer moves nothing (--dry-run, or no journal)",
@@ -90,6 +98,8 @@ fn decode(request: &Request, peer: &Peer, root: u32) -> Result<bool, Answer> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
     use std::thread;
 
     use super::*;
@@ -108,6 +118,27 @@ mod tests {
         assert_eq!(decode(&request(7, true.into()), own + 1), Err(Errno::ESRCH as i32));
         assert_eq!(decode(&request(7, 1.into()), own), Err(Errno::EINVAL as i32));
         assert_eq!(decode(&Request::new("join"), own), Err(Errno::ENOSYS as i32));
+    }
+
+    #[test]
+    fn requests_that_came_together_are_all_answered_without_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = TaskRef::own_process().unwrap();
+        std::fs::create_dir(folder(dir.path())).unwrap();
+        let mut switch = Switch::bind(dir.path(), &own, 7).unwrap();
+        assert_eq!(switch.patience(), None);
+        let line = |watch: bool| Request::new(WATCH).with("pid", 7).with("watch", watch).encode();
+        let mut lines = line(true).repeat(20);
+        lines.extend(line(false));
+        let mut stream = UnixStream::connect(run_socket(dir.path(), &own)).unwrap();
+        stream.write_all(&lines).unwrap();
+        let mut wanted = vec![switch.serve(true)];
+        while switch.patience() == Some(Duration::ZERO) {
+            wanted.push(switch.serve(true));
+        }
+        assert!(wanted.len() > 1, "a turn is too short for all of them");
+        assert_eq!(wanted.last(), Some(&Some(false)));
+        assert_eq!(switch.patience(), None);
     }
 
     #[test]
