@@ -173,16 +173,17 @@ fn a_stopped_program_is_left_alone() {
     command.stderr(std::fs::File::create(&log).unwrap());
     let worker = Worker::start_by(&mut command, 2);
     worker.wait_moved(&host, 2);
-    let logged = |what: &str| std::fs::read_to_string(&log).unwrap().contains(what);
+    let said = |what: &str| format!("program {} {what}", worker.pid);
+    let logged = |what: &str| std::fs::read_to_string(&log).unwrap().contains(&said(what));
     kill(worker.pid, libc::SIGSTOP);
-    wait_for("the log of the stop", || logged("the program is stopped"));
+    wait_for("the log of the stop", || logged("is stopped"));
     let masks: Vec<_> = worker.threads.iter().map(|tid| mask(*tid)).collect();
     let since = Instant::now();
     std::thread::sleep(Duration::from_millis(1200));
     assert!(worker.threads.iter().map(|tid| mask(*tid)).eq(masks), "pins stay as they are");
     let (before, stop) = (host.pins().len(), since.elapsed());
     kill(worker.pid, libc::SIGCONT);
-    wait_for("the log of its end", || logged("the program was continued"));
+    wait_for("the log of its end", || logged("was continued"));
     wait_for("more moves", || host.pins().len() > before);
     assert!(worker.end().success());
     let summary: serde_json::Value =

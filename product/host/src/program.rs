@@ -163,7 +163,7 @@ impl Program {
     /// stopped for a part of it.
     pub(crate) fn was_stopped(&mut self, number: u32, now: &Reading) -> bool {
         let is_stopped = now.tasks_of(number).is_some_and(stops::are_stopped);
-        self.stops.note(is_stopped, now.at_ns.saturating_sub(self.due_ns))
+        self.stops.note(number, is_stopped, now.at_ns.saturating_sub(self.due_ns))
     }
 
     /// Whether that was so in the last round.

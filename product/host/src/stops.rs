@@ -27,19 +27,25 @@ pub(crate) struct Stops {
 }
 
 impl Stops {
-    /// Takes in whether the program is stopped in this round, which came so late. Returns whether the
-    /// interval that ended is to be left out: the program was stopped at one of its ends, or in it.
-    pub(crate) fn note(&mut self, is_stopped: bool, late_ns: u64) -> bool {
+    /// Takes in whether the program of this number is stopped in this round, which came so late. Returns
+    /// whether the interval that ended is to be left out: the program was stopped at one of its ends, or
+    /// in it.
+    pub(crate) fn note(&mut self, number: u32, is_stopped: bool, late_ns: u64) -> bool {
         let was_stopped = std::mem::replace(&mut self.is_stopped, is_stopped);
         if was_stopped != is_stopped {
-            let now = if is_stopped { "is stopped: it is left alone" } else { "was continued" };
-            tracing::info!("the program {now}");
+            tracing::info!("{}", change_in_words(number, is_stopped));
         }
         let is_late = late_ns >= LATE_NS;
         let was_late = std::mem::replace(&mut self.was_late, is_late);
         self.is_left_out = was_stopped || is_stopped || (is_late && !was_late);
         self.is_left_out
     }
+}
+
+/// The line of the log, which is of many programs in a daemon.
+fn change_in_words(number: u32, is_stopped: bool) -> String {
+    let now = if is_stopped { "is stopped: its intervals are left out" } else { "was continued" };
+    format!("program {number} {now}")
 }
 
 /// Whether all of these tasks are stopped. While one is runnable, no file is read; while one sleeps,
@@ -82,12 +88,21 @@ mod tests {
     fn an_interval_with_a_stop_at_one_of_its_ends_or_in_it_is_left_out() {
         let mut stops = Stops::default();
         let rounds = [(false, 0), (true, 0), (true, 0), (false, 0), (false, 0), (false, LATE_NS)];
-        let left_out = rounds.map(|(is_stopped, late_ns)| stops.note(is_stopped, late_ns));
+        let left_out = rounds.map(|(is_stopped, late_ns)| stops.note(7, is_stopped, late_ns));
         assert_eq!(left_out, [false, true, true, true, false, true]);
         // A balancer that is late all the time is starved, and has to do with what it sees.
         let late = [LATE_NS, LATE_NS, 0, LATE_NS - 1, LATE_NS];
-        let left_out = late.map(|late_ns| stops.note(false, late_ns));
+        let left_out = late.map(|late_ns| stops.note(7, false, late_ns));
         assert_eq!(left_out, [false, false, false, false, true]);
+    }
+
+    #[test]
+    fn the_log_names_the_program_that_is_stopped_or_continued() {
+        let said = [true, false].map(|is_stopped| change_in_words(7, is_stopped));
+        assert_eq!(
+            said,
+            ["program 7 is stopped: its intervals are left out", "program 7 was continued"]
+        );
     }
 
     #[test]
