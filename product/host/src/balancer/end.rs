@@ -2,6 +2,7 @@
 //! last interval is counted.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use evenkeel_journal::SupervisedSession;
 
@@ -79,9 +80,16 @@ impl Balancer {
         programs.into_iter().map(|(number, program)| (number, program.into_results())).collect()
     }
 
-    /// What happened since the last round, in which nothing is decided any more.
+    /// What happened since the last round, in which nothing is decided any more. As of any interval, it
+    /// is left out if the program was stopped meanwhile.
     fn count_last_interval(&mut self, number: u32, program: &mut Program) {
+        let was_stopped = program.was_stopped(number, self.observer.last());
         self.update_cpus(number, program);
+        if was_stopped {
+            let then = std::mem::replace(&mut program.last, Rc::clone(self.observer.last()));
+            program.leave_out(&then);
+            return;
+        }
         if let Some(snapshot) = self.snapshot(number, program) {
             program.totals.add(&snapshot, self.observer.last());
         }
@@ -92,5 +100,42 @@ impl Balancer {
         let is_as_asked = self.options.accounting == AccountingChoice::Procfs;
         let is_worse = !self.observer.accounting().is_exact() && !is_as_asked;
         is_worse.then(|| self.observer.why_not_exact().map(str::to_owned)).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use evenkeel_journal::TaskRef;
+    use evenkeel_machine::Machine;
+    use nix::sys::signal::{Signal, kill};
+    use nix::sys::wait::{WaitPidFlag, waitpid};
+    use nix::unistd::Pid;
+
+    use super::*;
+    use crate::options::Options;
+
+    const NUMBER: u32 = 1;
+
+    #[test]
+    fn the_last_interval_counts_unless_the_program_was_stopped_in_it() {
+        for is_stopped in [false, true] {
+            let machine = Machine::preset("small").unwrap();
+            let mut balancer = Balancer::new(machine, None, Options::by_procfs()).unwrap();
+            let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+            let pid = Pid::from_raw(sleeper.id() as i32);
+            balancer.join(NUMBER, &TaskRef::of(pid.as_raw()).unwrap()).unwrap();
+            if is_stopped {
+                kill(pid, Signal::SIGSTOP).unwrap();
+                waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
+            }
+            let (totals, _) = balancer.leave(NUMBER).unwrap();
+            assert_eq!(totals.intervals, u64::from(!is_stopped));
+            let elapsed_ns: Vec<u64> = totals.cpus().iter().map(|cpu| cpu.elapsed_ns).collect();
+            assert_eq!(elapsed_ns.iter().all(|ns| *ns == 0), is_stopped, "{elapsed_ns:?}");
+            sleeper.kill().unwrap();
+            sleeper.wait().unwrap();
+        }
     }
 }
