@@ -191,8 +191,8 @@ fn top_shows_a_run_obeys_keys_and_gives_the_terminal_back() {
 }
 
 #[test]
-fn l_leaves_a_program_alone_and_has_it_balanced_again() {
-    let test = "l_leaves_a_program_alone_and_has_it_balanced_again";
+fn l_has_a_program_only_watched_and_balanced_again() {
+    let test = "l_has_a_program_only_watched_and_balanced_again";
     if two_cpus(test).is_none() {
         return;
     }
@@ -214,13 +214,13 @@ fn l_leaves_a_program_alone_and_has_it_balanced_again() {
         terminal.wait_for_text("> Programs");
         terminal.wait_for_text(&format!("{} ", worker.pid));
         terminal.press("l");
-        terminal.wait_for_text("is left alone");
+        terminal.wait_for_text("is only watched");
         wait_for("masks as before", || worker.is_as(&all()));
         terminal.wait_for_text(" watched ");
         let pins = || worker.threads.iter().map(|tid| terminal.host.pins_of(*tid)).sum::<usize>();
         let before = pins();
         terminal.host.wait_intervals(5);
-        assert_eq!(pins(), before, "moved, though it is to be left alone");
+        assert_eq!(pins(), before, "moved, though it is only to be watched");
         terminal.press("l");
         terminal.wait_for_text("is balanced again");
         wait_for("moves", || {

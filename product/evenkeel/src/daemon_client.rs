@@ -72,7 +72,7 @@ pub fn read_status_within(patience: Duration) -> Vec<ProgramStatus> {
     balancers().iter().flat_map(|socket| read_status_at(socket, patience)).collect()
 }
 
-/// Has a program of the user left alone (`watch`) or balanced again by the balancer that has it. Each
+/// Has a program of the user only watched (`watch`) or balanced again by the balancer that has it. Each
 /// one that is asked may take so long for its answer.
 ///
 /// # Errors

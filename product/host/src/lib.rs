@@ -35,7 +35,7 @@
 //! | `quiet` | the time of a run before there is such a sign |
 //! | `rest` | when the accounting is unloaded for a while, since nothing is gained |
 //! | `stops` | when a program is stopped, as a suspended job is: nothing is told by such an interval |
-//! | `switch` | the request that leaves a program alone, or has it balanced again |
+//! | `watch_requests` | the request that has a program only watched, or balanced again |
 //! | `child` | the command of `run`: its start, signals and end |
 //! | `wait` | the sleep between two rounds |
 //! | `run` | the loop of `evenkeel run` |
@@ -75,12 +75,12 @@ mod signs;
 mod status_file;
 mod stops;
 mod summary;
-mod switch;
 mod threads;
 mod trace;
 mod wait;
 mod waits;
 mod watch;
+mod watch_requests;
 pub mod working_set;
 
 pub use balancer::{Balancer, BalancerError};
@@ -100,7 +100,7 @@ pub use served::ServedError;
 pub use shares::SharesStatus;
 pub use status_file::{ProgramStatus, StatusFileError, read_status_files};
 pub use summary::{CpuSummary, JobSummary, Summary};
-pub use switch::{ask_to_watch, run_socket};
 pub use threads::{ThreadCount, Threads};
 pub use waits::{Share, Spinning, ThreadTimes, Waits};
 pub use watch::{FIRST_HERTZ, LATER_HERTZ, WINDOW_EVERY_NS, WINDOW_NS};
+pub use watch_requests::{ask_to_watch, run_socket};

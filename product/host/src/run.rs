@@ -24,9 +24,9 @@ use crate::rest::{Rest, Useless};
 use crate::shares::Shares;
 use crate::signs::Signs;
 use crate::summary::{Alike, JobSummary, Run, Summary, Totals};
-use crate::switch::Switch;
 use crate::trace::Trace;
 use crate::wait::wait_readable;
+use crate::watch_requests::WatchRequests;
 
 /// A command that ends sooner is not observed in any case: to load the accounting slows down what runs
 /// meanwhile (`evenkeel-lab bench startup` measures what is added).
@@ -273,7 +273,7 @@ struct Balancing {
     signs: Option<SignsSince>,
     published: Published,
     /// Where the user is answered; none without a directory.
-    switch: Option<Switch>,
+    watch_requests: Option<WatchRequests>,
     startup_cpu_ns: u64,
     explain: Option<fn(&Decision)>,
 }
@@ -314,12 +314,12 @@ impl Balancing {
         // Where tasks stay pinned, threads that are born must be seen.
         let is_soft = options.placement == Placement::Soft;
         let rest = Rest::new(is_soft && may_wait(launch, &options));
-        let bind = |dir: &Path| Switch::bind(dir, &published.status.balancer, root);
-        let switch = launch.dir.as_deref().map(bind).transpose().unwrap_or_else(|why| {
-            tracing::debug!("evenkeel top cannot switch: {why}");
+        let bind = |dir: &Path| WatchRequests::bind(dir, &published.status.balancer, root);
+        let watch_requests = launch.dir.as_deref().map(bind).transpose().unwrap_or_else(|why| {
+            tracing::debug!("evenkeel top cannot have it only watched: {why}");
             None
         });
-        Ok(Self { balancer, rest, signs: None, published, switch, startup_cpu_ns, explain })
+        Ok(Self { balancer, rest, signs: None, published, watch_requests, startup_cpu_ns, explain })
     }
 
     fn open_session(
@@ -356,7 +356,7 @@ impl Balancing {
             }
             let patience = self.patience(left_ns);
             let mut readable = vec![PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
-            readable.extend(self.switch.iter().flat_map(Switch::poll_fds));
+            readable.extend(self.watch_requests.iter().flat_map(WatchRequests::poll_fds));
             wait_readable(&mut readable, Some(patience))?;
             self.take_wishes(trace);
             return Ok(());
@@ -369,7 +369,7 @@ impl Balancing {
         }
         let patience = self.patience(left_ns);
         let mut readable = vec![PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
-        readable.extend(self.switch.iter().flat_map(Switch::poll_fds));
+        readable.extend(self.watch_requests.iter().flat_map(WatchRequests::poll_fds));
         let others = readable.len();
         if let Some(cbinfo) = self.balancer.observer().cbinfo() {
             readable.push(PollFd::new(cbinfo.event_fd(), PollFlags::POLLIN));
@@ -386,18 +386,17 @@ impl Balancing {
     /// How long to wait, at most so many ns: a request that was read may be answered before.
     fn patience(&self, left_ns: u64) -> Duration {
         let left = Duration::from_nanos(left_ns);
-        let patience = self.switch.as_ref().and_then(Switch::patience);
+        let patience = self.watch_requests.as_ref().and_then(WatchRequests::patience);
         patience.map_or(left, |patience| patience.min(left))
     }
 
-    /// Leaves the program alone, or balances it again, as its user wants.
+    /// Only watches the program, or balances it again, as its user wants.
     fn take_wishes(&mut self, trace: &mut Trace) {
         let can_move = self.balancer.can_move();
-        let Some(watch) = self.switch.as_mut().and_then(|switch| switch.serve(can_move)) else {
-            return;
-        };
+        let requests = self.watch_requests.as_mut();
+        let Some(watch) = requests.and_then(|requests| requests.serve(can_move)) else { return };
         self.balancer.set_watched(self.published.status.root, watch);
-        let what = if watch { "is left alone" } else { "is balanced again" };
+        let what = if watch { "is only watched" } else { "is balanced again" };
         tracing::info!("the program {what}, as its user wants");
         trace.note(what, "as its user wants");
         self.published.status.dry_run = watch;

@@ -62,8 +62,8 @@ pub enum Action {
     Freeze,
     /// Take readings again.
     Thaw,
-    /// Leave the chosen program alone, or have it balanced again.
-    Switch,
+    /// Have the chosen program only watched, or balanced again.
+    Watch,
 }
 
 /// What is shown.
@@ -237,7 +237,7 @@ impl State {
             Key::Char('l') if self.pane == Pane::Programs && !places.is_empty() => {
                 // It stays the chosen one, also where rows change places.
                 choose(place);
-                return Action::Switch;
+                return Action::Watch;
             }
             Key::Char(' ') => return self.freeze(),
             Key::Char('?' | 'h') => self.shown = Shown::Help { line: 0 },
@@ -322,10 +322,10 @@ mod tests {
     }
 
     #[test]
-    fn l_switches_the_chosen_program_and_nothing_in_other_panes() {
+    fn l_is_for_the_chosen_program_and_does_nothing_in_other_panes() {
         let mut state = State::default();
         assert_eq!(press(&mut state, "l"), Action::Draw);
-        assert_eq!(press(&mut state, "2l"), Action::Switch);
+        assert_eq!(press(&mut state, "2l"), Action::Watch);
         let none = tables(&crate::top::model::Model::default());
         assert_eq!(state.press(Key::Char('l'), &none), Action::Draw);
         assert_eq!(state.chosen(Pane::Programs, &none[1]), None);

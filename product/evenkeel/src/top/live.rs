@@ -126,13 +126,13 @@ impl Live {
             Action::Suspend => self.screen.lend(|| stop(Pid::from_raw(0)))?,
             Action::Freeze => self.inputs.order(false),
             Action::Thaw => self.inputs.order(true),
-            Action::Switch => self.state.said = self.switch(),
+            Action::Watch => self.state.said = self.watch_or_balance(),
         }
         Ok(false)
     }
 
-    /// Switches the lever of the chosen program. Returns what came of it.
-    fn switch(&mut self) -> String {
+    /// Has the chosen program only watched, or balanced again. Returns what came of it.
+    fn watch_or_balance(&mut self) -> String {
         let key = self.state.chosen(Pane::Programs, &self.tables[Pane::Programs.index()]);
         let mut programs = self.model.programs.iter_mut().map(|program| &mut program.status);
         let chosen = programs.find(|status| Some(status.root.to_string().as_str()) == key);
@@ -146,7 +146,7 @@ impl Live {
             self.tables = tables(&self.model);
         }
         match result {
-            Ok(()) if watch => format!("{root} is left alone: l has it balanced again"),
+            Ok(()) if watch => format!("{root} is only watched: l has it balanced again"),
             Ok(()) => format!("{root} is balanced again"),
             Err(why) if is_unobserved => {
                 format!("{root}: nothing is done to it now ({why:#})")

@@ -22,7 +22,7 @@ const KEYS: [(&str, &str); 13] = [
     ("Tab, Right, 2", "the next pane, or that one"),
     ("Up, Down", "choose a row (also j, k, page keys, Home, End)"),
     ("e, Enter", "explain the chosen row; again, or Esc: back"),
-    ("l", "programs: switch the lever off, and on again (of your own programs)"),
+    ("l", "programs: only watch it, and balance it again (of your own programs)"),
     ("s", "sort by the next column; after the last one, as they come"),
     ("r", "the other way round"),
     ("/", "only rows with a text; Enter keeps it, Esc removes it"),
@@ -156,7 +156,7 @@ impl Pen<'_> {
             Shown::Tables if !state.said.is_empty() => clean(&state.said),
             // Only there it does something.
             Shown::Tables if state.pane == Pane::Programs => {
-                "q quit  ? help  Tab pane  Up/Down row  e explain  l lever  s sort  / filter"
+                "q quit  ? help  Tab pane  Up/Down row  e explain  l watch  s sort  / filter"
                     .to_owned()
             }
             Shown::Tables => "q quit  ? help  Tab pane  Up/Down row  e explain  s sort  / filter  \

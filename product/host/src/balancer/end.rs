@@ -1,5 +1,5 @@
-//! The end of balancing: a program leaves or is left alone, or all leave. Masks are given back, and the
-//! last interval is counted.
+//! The end of balancing: a program leaves or is only watched, or all leave. Masks are given back, and
+//! the last interval is counted.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

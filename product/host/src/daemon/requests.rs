@@ -38,11 +38,11 @@ pub enum DaemonRequest {
     },
     /// The program with this number leaves.
     Leave(u32),
-    /// The program of this process is left alone, or balanced again.
+    /// The program of this process is only watched, or balanced again.
     Watch {
         /// The process.
         pid: i32,
-        /// Left alone.
+        /// Only watched.
         watch: bool,
     },
     /// The process that asks balances the program of this process itself, and wants its figures.
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_left_alone_by_its_process_and_a_word() {
+    fn a_program_is_watched_by_its_process_and_a_word() {
         let decode = |args: Value| {
             let args = args.as_object().unwrap().clone();
             DaemonRequest::decode(&Request { req: "watch".to_owned(), args })

@@ -1,6 +1,6 @@
-//! The request by which a user has a program left alone, and balanced again: `watch`, with the number of
-//! the program's first process. A daemon answers it on its socket, and `evenkeel run` on one of its own
-//! beside its status file.
+//! The request by which a user has a program only watched, and balanced again: `watch`, with the number
+//! of the program's first process. A daemon answers it on its socket, and `evenkeel run` on one of its
+//! own beside its status file.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::status_file::folder;
 /// The request.
 const WATCH: &str = "watch";
 
-/// Asks the balancer behind a socket to leave a program alone (`watch`), or to balance it again. Each
+/// Asks the balancer behind a socket only to watch a program (`watch`), or to balance it again. Each
 /// step waits for at most `patience`.
 ///
 /// # Errors
@@ -39,14 +39,14 @@ pub fn run_socket(dir: &Path, balancer: &TaskRef) -> PathBuf {
 }
 
 /// The answering end of `evenkeel run`.
-pub(crate) struct Switch {
+pub(crate) struct WatchRequests {
     server: Server,
     root: u32,
     /// Requests were read that are not answered yet: poll does not tell of them again.
     is_left: bool,
 }
 
-impl Switch {
+impl WatchRequests {
     /// Answers for the program with this first process.
     pub(crate) fn bind(dir: &Path, balancer: &TaskRef, root: u32) -> Result<Self, BindError> {
         Ok(Self { server: Server::bind(&run_socket(dir, balancer))?, root, is_left: false })
@@ -64,7 +64,7 @@ impl Switch {
     }
 
     /// Answers what was asked, a few requests of each connection. Returns what is wanted now, if
-    /// anything: whether to leave the program alone. Where nothing can be moved, that is refused.
+    /// anything: whether the program is only to be watched. Where nothing can be moved, that is refused.
     pub(crate) fn serve(&mut self, can_move: bool) -> Option<bool> {
         let (root, mut wanted) = (self.root, None);
         self.is_left = self.server.serve(|peer, request| match decode(request, peer, root) {
@@ -125,20 +125,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let own = TaskRef::own_process().unwrap();
         std::fs::create_dir(folder(dir.path())).unwrap();
-        let mut switch = Switch::bind(dir.path(), &own, 7).unwrap();
-        assert_eq!(switch.patience(), None);
+        let mut requests = WatchRequests::bind(dir.path(), &own, 7).unwrap();
+        assert_eq!(requests.patience(), None);
         let line = |watch: bool| Request::new(WATCH).with("pid", 7).with("watch", watch).encode();
         let mut lines = line(true).repeat(20);
         lines.extend(line(false));
         let mut stream = UnixStream::connect(run_socket(dir.path(), &own)).unwrap();
         stream.write_all(&lines).unwrap();
-        let mut wanted = vec![switch.serve(true)];
-        while switch.patience() == Some(Duration::ZERO) {
-            wanted.push(switch.serve(true));
+        let mut wanted = vec![requests.serve(true)];
+        while requests.patience() == Some(Duration::ZERO) {
+            wanted.push(requests.serve(true));
         }
         assert!(wanted.len() > 1, "a turn is too short for all of them");
         assert_eq!(wanted.last(), Some(&Some(false)));
-        assert_eq!(switch.patience(), None);
+        assert_eq!(requests.patience(), None);
     }
 
     #[test]
@@ -147,14 +147,14 @@ mod tests {
         let own = TaskRef::own_process().unwrap();
         std::fs::create_dir(folder(dir.path())).unwrap();
         let socket = run_socket(dir.path(), &own);
-        let mut switch = Switch::bind(dir.path(), &own, 7).unwrap();
+        let mut requests = WatchRequests::bind(dir.path(), &own, 7).unwrap();
         let mut ask = |watch, can_move| {
             let socket = socket.clone();
             let patience = Duration::from_secs(60);
             let asking = thread::spawn(move || ask_to_watch(&socket, 7, watch, patience).is_ok());
             let mut wanted = None;
             while !asking.is_finished() {
-                wanted = wanted.or(switch.serve(can_move));
+                wanted = wanted.or(requests.serve(can_move));
                 thread::yield_now();
             }
             (asking.join().unwrap(), wanted)
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(ask(true, true), (true, Some(true)));
         assert_eq!(ask(false, true), (true, Some(false)));
         assert_eq!(ask(true, false), (false, None));
-        drop(switch);
+        drop(requests);
         assert!(!socket.exists());
     }
 }
