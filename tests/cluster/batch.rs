@@ -8,13 +8,13 @@ use crate::steps::Step;
 use crate::support::*;
 
 /// What a job wrote into its file, once no job is left.
-fn written(cluster: &Cluster, file: &str) -> Vec<String> {
+pub fn written(cluster: &Cluster, file: &str) -> Vec<String> {
     cluster.wait_for_nothing_left();
     let text = std::fs::read_to_string(cluster.host.path(file)).unwrap();
     text.lines().map(str::to_owned).collect()
 }
 
-fn to(cluster: &Cluster, file: &str) -> String {
+pub fn to(cluster: &Cluster, file: &str) -> String {
     format!("--output={}", cluster.host.path(file).display())
 }
 

@@ -9,6 +9,7 @@ mod controller;
 mod faults;
 mod gain;
 mod heterogeneous;
+mod launchers;
 mod moments;
 mod report;
 mod start;
