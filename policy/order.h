@@ -74,8 +74,8 @@
  *   (order_may_prefer()).
  * - A waking task that `fair` would run at once passes the turn, which then goes on
  *   (order_passes_turn()).
- * - A master publishes the space whose turn it is, even if it has a single thread there. Slaves follow
- *   by rule (2); the published space goes before their own turn.
+ * - A master publishes the space that has its turn, even if that has a single thread there. Slaves
+ *   follow by rules (2) to (4), where G is the best sibling of the space that has its turn on the slave.
  *
  * A bonus bounds what other tasks wait as long as the same threads compete. Threads that slept come
  * without a debt and have the bonus anew. So no sibling is preferred while the task that `fair` would
@@ -409,8 +409,8 @@ enum order_choice {
 	CHOOSE_NONE,
 	CHOOSE_PREV,		/* the running task goes on */
 	CHOOSE_HEAD,		/* the queue's head */
-	CHOOSE_SIBLING,		/* the best sibling, on this CPU, of the task that ran */
-	CHOOSE_PUBLISHED,	/* the best sibling, on this CPU, of what the group's master runs */
+	CHOOSE_SIBLING,		/* on this CPU, the best sibling of its own space: C or G above */
+	CHOOSE_PUBLISHED,	/* on a slave, the best task of the space that its master published: H */
 };
 
 /*

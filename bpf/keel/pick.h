@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The pick: which task runs next on a CPU. The keel offers the order policy up to four candidates:
- * the task that has run so far, the queue's head, and the best waiting siblings of what ran here
- * and of what the group's master published. Then it gives the CPU to the task that the policy
- * picks. keel_dispatch() (queue.h) calls serve_cpu() here. A pick never takes a task from another
- * CPU's queue, except that a slave may fetch a sibling from its master's (fetch.h).
+ * the task that has run so far, the queue's head, the best waiting sibling of the CPU's own space (in
+ * the mode `rounds` the space that has its turn here, in the mode `paper` that of the task that ran),
+ * and on a slave the best waiting sibling of the space that its master published. order_pick()
+ * (policy/order.h, rules (1) to (4)) picks one of them. keel_dispatch() (queue.h) calls serve_cpu()
+ * here. A pick never takes a task from another CPU's queue, except that a slave may fetch a sibling
+ * from its master's (fetch.h).
  */
 #ifndef EVENKEEL_KEEL_PICK_H
 #define EVENKEEL_KEEL_PICK_H

@@ -1,7 +1,8 @@
 //! The default policy: each task carries the work that it has received, in effective capability; the
 //! task furthest behind gets the most capable CPU next.
 //!
-//! Four steps an interval, each of which moves as little as it can:
+//! Four steps an interval. The first three move tasks, each as few as it can; the last one decides when
+//! to look again:
 //!
 //! 1. *Room* (`lag/room.rs`): a task moves to another CPU when the program gets clearly more of
 //!    the machine that way (a CPU shared with a hog is better than an idle half), or as much while
@@ -12,7 +13,6 @@
 //!    (`lag/doubt.rs`).
 //! 3. *Criticality* (`lag/critical.rs`): in phases that are too short for step 2, the task that the
 //!    others wait for gets a faster CPU, once.
-//!
 //! 4. *Interval*: the faster the lag grows, and the nearer the end of a phase (`lag/phases.rs`), the
 //!    sooner the next look; at rest one second. Where no lag grows, since tasks wait for each other all
 //!    the time, looks become rare.
@@ -28,9 +28,10 @@
 //! on (a barrier), all start level. A task that waits more often than it could be moved gains nothing
 //! by being moved, so it only counts; where most are of that kind, nothing is exchanged.
 //!
-//! A *standing split* is another matter: with more tasks than unequal CPUs, each CPU gets as many as its
-//! capability is worth, and all of them are kept there (`Plan::pins`), also in the shortest phases. It
-//! is only made where waiting is seen, since whether it gains must be measured.
+//! A *split* (`is_split` in `lag/slots.rs`) is another matter: with more tasks than unequal CPUs, each
+//! CPU gets as many as its capability is worth, and all of them are kept there (`Plan::pins`), also in
+//! the shortest phases. It is made only where the waiting of tasks is seen: without that, its gain could
+//! not be measured.
 
 mod active;
 mod barrier;
