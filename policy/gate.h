@@ -55,12 +55,13 @@
  *    - a waking task takes an idle CPU of its own last-level cache, and a CPU of that cache that becomes
  *      idle pulls a task that waits there: the gate is not asked;
  *    - to another cache a waking task moves only if staying would cost more than the refill times the
- *      patience of the level, of which there is half above the limit (gate_should_stay()). Staying costs
- *      the predicted wait: the bursts of the tasks before it, spread over the CPUs of the cache; or, if
- *      the task would preempt at once, its own burst, for which the preempted task waits;
+ *      patience of the level, or half of that patience above the limit (gate_should_stay()). Staying
+ *      costs the predicted wait: the bursts of the tasks before it, spread over the CPUs of the cache;
+ *      or, if the task would preempt at once, its own burst, for which the preempted task waits;
  *    - a task that has waited for the refill times the patience goes to an idle CPU of any cache
- *      (gate_max_wait()). A wait that ends once it has cost as much as the move costs at most twice the
- *      cheaper of the two (the ski rental problem). The tick of the CPU where the task waits finds it;
+ *      (gate_max_wait()). If a wait ends once it has cost as much as the move would, both together cost
+ *      at most twice the cheaper of the two (the ski rental problem). The tick of the CPU where the task
+ *      waits finds it;
  *    - new tasks and programs are placed as with `always`: they leave no warm caches and no queue
  *      behind, and in the quiet zone they stay where they are placed;
  *    - busy CPUs balance where the answer allows it, and idle ones pull from other caches in the worst
@@ -255,8 +256,8 @@ POLICY u32 gate_calc_mean(const struct gate_mean *mean)
 
 /*
  * Since when a task's share of run time has been above the limit; 0: it is not. Called when the task
- * stops, because then its share is at its highest, and at each tick until it is above: a task that
- * never stops is above, too.
+ * stops, because then its share is at its highest, and at each tick until the share is above: so a
+ * task that never stops is noticed, too.
  */
 POLICY u64 gate_update_above_since(const struct gate_params *params, u64 since_ns, u32 share, u64 now)
 {
@@ -265,7 +266,7 @@ POLICY u64 gate_update_above_since(const struct gate_params *params, u64 since_n
 	return since_ns ? since_ns : now;
 }
 
-/* Whether a rest of this length ends the time above the limit: even a whole share falls to the limit. */
+/* Whether a rest ends the time above the limit: even a whole share would fall to the limit in it. */
 POLICY bool gate_ends_above(const struct gate_params *params, u64 rest_ns)
 {
 	return params->kind == GATE_ALWAYS ||

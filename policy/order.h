@@ -4,10 +4,10 @@
  *
  * Every task has a vruntime: the time that it ran, divided by its weight. Each CPU has a queue in
  * the order of vruntime, and a clock: the largest vruntime with which a task of the queue got the
- * CPU in its turn; it never goes back. A task with a smaller vruntime than another is ahead of it:
- * it runs first. (It is ahead because it got less: with a vruntime below the fair clock,
- * order_update_fair_clock(), a task is behind its fair share.) Vruntimes compare only within a queue;
- * a task keeps its distance from the clock when it migrates to another CPU.
+ * CPU in its turn; it never goes back. A task with a smaller vruntime than another is *ahead* of it in
+ * the queue: it runs first, because it got less. A task with a vruntime below the fair clock
+ * (order_update_fair_clock()) is *behind its fair share*. Vruntimes compare only within a queue; a task
+ * keeps its distance from the clock when it migrates to another CPU.
  *
  * `fair`: the task with the smallest vruntime runs. This is the fair scheduler of classic Linux
  * (until 6.5), in the words of its source:
@@ -237,9 +237,9 @@ POLICY u64 order_place_new(const struct order_params *params, u64 clock, u64 tas
 }
 
 /*
- * The mean vruntime of the tasks on a CPU, bounded by the smallest and the largest, after one of
- * `tasks` was `charged`. Where siblings go first, vruntimes spread, and clocks stand still and then
- * leap: two clocks do not tell which of two queues is further.
+ * The mean vruntime of the `tasks` tasks on a CPU, bounded by the smallest and the largest, after the
+ * vruntime of one of them grew by `charged`. Where siblings go first, vruntimes spread, and clocks
+ * stand still and then leap: two clocks do not tell which of two queues is further.
  */
 POLICY u64 order_update_mean(u64 mean, u64 charged, u64 tasks, u64 least, u64 most)
 {
@@ -282,7 +282,7 @@ enum bonus_type {
 struct aggregation {
 	u64 bonus_value;
 	u64 bonus_max_ns;	/* the bonus is no larger than this */
-	u64 turn_max_ns;	/* its siblings let all others wait for so long together */
+	u64 turn_max_ns;	/* its siblings make all others together wait no longer than this */
 	u64 limit;	/* preferred at most so often in a row on a CPU; 0: no limit */
 	u32 bonus_type;	/* enum bonus_type */
 	u32 agg;	/* 1: aggregate; 0: do not */

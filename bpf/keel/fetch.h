@@ -14,8 +14,8 @@
 #define MAX_OFFERED 4
 
 /*
- * The vruntime in the queue of `dst` of a task from the queue of `src`, of which one is a sibling
- * that is exchanged. No task there is further above the clock than a sibling's bonus and a slice.
+ * The vruntime that a task of this weight gets in the queue of `dst` when it comes from the queue of
+ * `src` by an exchange. No task there is further above the clock than a sibling's bonus and a slice.
  */
 static __always_inline u64 place_exchanged(const struct known_space *wanted, struct cpu_state *src,
 					   struct cpu_state *dst, u64 vruntime, u64 weight)
@@ -23,7 +23,7 @@ static __always_inline u64 place_exchanged(const struct known_space *wanted, str
 	struct order_params params = bonus_params();
 	u64 bonus_ns = order_calc_bonus(&params, &wanted->aggregation, READ_ONCE(dst->quantum_ns), 0);
 	u64 bonus = order_weigh_bonus(&wanted->aggregation, bonus_ns, weight);
-	/* One after the other, as in convert_vruntime(). */
+	/* Read one after the other, as in convert_vruntime(). */
 	u64 src_mean = READ_ONCE(src->mean);
 	u64 dst_mean = READ_ONCE(dst->mean);
 	u64 dst_clock = READ_ONCE(dst->clock);
@@ -40,8 +40,8 @@ static __always_inline u32 find_master(u32 own)
 	u32 master = publication ? READ_ONCE(publication->master) : own;
 
 	/*
-	 * Roles may have changed, and a task given to a CPU that a higher class has would wait for
-	 * that.
+	 * Roles may have changed meanwhile. And while a higher class has the master, a task that was
+	 * given to it would wait for that class.
 	 */
 	return is_slave_of(own, master) && !is_cpu_taken(master) ? master : own;
 }
@@ -55,7 +55,7 @@ static __always_inline struct known_space *get_followed_known(u32 own, struct cp
 			       follow);
 }
 
-/* Whether a task still is a sibling that waits on the master, and may come. */
+/* Whether a task still is a sibling that waits on the master, and may run on the slave `own`. */
 static __always_inline bool may_fetch(const struct known_space *wanted, struct task_struct *p,
 				      struct task_state *t, u32 own, u32 master)
 {
@@ -64,8 +64,8 @@ static __always_inline bool may_fetch(const struct known_space *wanted, struct t
 }
 
 /*
- * The weight of the sibling with this pid; 0: it does not wait on the master any more, or may not
- * come.
+ * The weight of the sibling with this pid; 0: it does not wait on the master any more, or may not run
+ * on the slave `own`.
  */
 KEEL_PART u64 weigh_fetch_candidate(const struct known_space *wanted, u32 own, u32 master, u32 pid)
 {
@@ -104,7 +104,7 @@ KEEL_PART u32 find_fetch_candidate(u32 own, u64 before)
 		return 0;
 	master_row = find_row(master, wanted->key);
 	slave_row = find_row(own, wanted->key);
-	/* Without room in the index, the sibling would not be found here, and come in vain. */
+	/* Without room in the slave's index, the sibling would not be found there: fetched in vain. */
 	if (!master_row || !slave_row ||
 	    READ_ONCE(slave_row->row.count) >= min_u64(READ_ONCE(tunables.sibling_window), ROW_PLACES))
 		return 0;

@@ -106,7 +106,7 @@ struct keel_pick {
 	struct order_candidate prev;	/* the task that has run so far */
 	struct order_candidate head;	/* the queue's head */
 	u64 fair;	/* the vruntime of the task that `fair` would pick */
-	u64 space;	/* the space whose siblings go first on this CPU; 0: none */
+	u64 space;	/* siblings of this space go first on this CPU; 0: none */
 	u64 follow;	/* the space that the group's master published; 0: none */
 	u32 choice;	/* enum order_choice */
 	u32 role;	/* the CPU's: get_role() */
@@ -269,9 +269,9 @@ struct cpu_state {
 	/* the running task's address space; of a kernel thread, the last one before */
 	u64 running_space;
 	u64 quantum_ns;		/* how long a task of that space ran last */
-	/* how often in a row siblings of that space, or of the one whose turn it is, were preferred */
+	/* how often in a row siblings of that space, or of the space that has its turn, were preferred */
 	u64 preferred;
-	u64 turn_space;		/* the space whose turn it is; 0: one that does not aggregate */
+	u64 turn_space;		/* the space that has its turn; 0: one that does not aggregate */
 	u64 turn_began_ns;
 	u64 turn_goes_on;	/* 1: the next task to run begins no turn of its space */
 	u64 woken;		/* of a task that preempts as it wakes: order_passes_turn() */

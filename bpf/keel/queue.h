@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * A CPU's queue: enqueue puts a task into it, and dispatch gives the CPU its next task. The queue
- * is the DSQ with the CPU's number, in the order of vruntime.
+ * is the DSQ with the CPU's number, in the order of vruntime. The kernel calls keel_enqueue() and
+ * keel_dispatch(). Which task is next, pick.h says; which CPU a waking task goes to, place.h.
  */
 #ifndef EVENKEEL_KEEL_QUEUE_H
 #define EVENKEEL_KEEL_QUEUE_H
@@ -56,8 +57,9 @@ static __always_inline void kick_or_preempt(u32 cpu, struct cpu_state *c, struct
 }
 
 /*
- * The CPU, under a gate that may refuse, for a task at the end of its slice while CPUs idle: as for a
- * waking task, an idle CPU of its cache, or of another one if to wait would cost more.
+ * The CPU for a task at the end of its slice, under a gate that may refuse, while CPUs idle. The rule is
+ * that for a waking task: an idle CPU of its own cache, or one of another cache if waiting would cost
+ * more than the move.
  */
 KEEL_PART u32 place_by_gate(struct task_struct *p __arg_trusted, u32 own, u64 now)
 {
@@ -247,7 +249,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 	if (!prev && is_awaited_by_higher_class())
 		return;
 	note_returned(c);
-	/* Of a task that was picked and did not run. */
+	/* It may be left from a task that was picked and did not run. */
 	c->turn_goes_on = 0;
 	yielder = c->yielder;
 	c->yielder = 0;

@@ -125,7 +125,7 @@ static __always_inline void note_space_switch(u32 cpu, struct cpu_state *c, u64 
 		WRITE_ONCE(publication->space, 0);
 }
 
-/* The space whose siblings go first on a CPU, if they have a bonus. */
+/* The preferred space of a CPU: siblings of it go first, if they have a bonus. */
 static __always_inline u64 get_preferred_space(struct cpu_state *c)
 {
 	return takes_turns() ? READ_ONCE(c->turn_space) : c->running_space;
