@@ -34,7 +34,7 @@ typedef __u32 u32;
 typedef __u64 u64;
 #include "cbinfo.h"
 
-/* So many words at which its threads wait are counted of a process: OpenMP has two. */
+/* For each process, at most so many words at which its threads wait are counted. OpenMP has two. */
 #define MAX_WORDS 16
 #define ALL_WAITERS 0x7fffffff	/* INT_MAX */
 /* No system call. */
@@ -72,7 +72,7 @@ struct {
 	__type(value, u64);		/* how often all its waiters were woken */
 } wakes SEC(".maps");
 
-/* Read at each look; what finds no room is lost. */
+/* The places of samples. User space empties it at each look; samples that find no room are lost. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 256 * 1024);
@@ -115,7 +115,7 @@ static __always_inline void note_place(u64 address, u32 cpu)
 		.address = address, .tid = (u32)bpf_get_current_pid_tgid(), .cpu = cpu,
 	};
 
-	/* User space comes by itself: a wake-up would disturb what is looked at. */
+	/* User space looks by a clock of its own: to wake it up would disturb the tasks that are sampled. */
 	bpf_ringbuf_output(&places, &place, sizeof(place), BPF_RB_NO_WAKEUP);
 }
 

@@ -82,10 +82,10 @@ struct cpu_state {
 	u64 stolen_ns;		/* by handlers, of that stretch */
 	u32 line;		/* the line of the handler that runs */
 	u32 raiser;		/* of the softirq that runs: line + 1, or RAISED_BY_MANY */
-	u32 raised[SOFTIRQS];	/* the same of those that are to run; 0: not raised */
+	u32 raised[SOFTIRQS];	/* the same of each softirq that is to run; 0: it is not raised */
 };
 
-/* Calls that receive, of which one is looked at. */
+/* One in so many calls that receive is looked at. */
 #define LOOK_EACH 8
 /* kernel: include/linux/socket.h */
 #define MSG_PEEK 2
@@ -371,7 +371,7 @@ int BPF_PROG(on_receive, struct sock *sk, int bytes, int flags)
 	if (!bpf_core_field_exists(sk->sk_napi_id))
 		return 0;
 	key.napi_id = BPF_CORE_READ(sk, sk_napi_id);
-	/* 0, or a CPU's number, which no instance has: none brought it. */
+	/* No instance brought it. (A CPU's number may also stand there: user space has no such instance.) */
 	if (!key.napi_id)
 		return 0;
 	sum = bpf_map_lookup_elem(&consumers, &key);

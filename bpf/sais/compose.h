@@ -120,7 +120,10 @@ __noinline int search_options(struct xdp_md *ctx, u32 at, u32 bytes, u64 *hint)
 
 	if (!hint || !bytes)
 		return HINT_MALFORMED;
-	/* Each bound by itself: of one comparison for both the verifier before 6.19 learns neither. */
+	/*
+	 * Each bound in a comparison of its own: where clang makes one comparison of both, the verifier
+	 * before 6.19 learns neither bound.
+	 */
 	barrier_var(bytes);
 	if (bytes > MAX_OPTIONS_BYTES || bpf_xdp_load_bytes(ctx, at, options, bytes))
 		return HINT_MALFORMED;
@@ -136,7 +139,7 @@ static __always_inline enum sais_counter judge_other(const struct sais_flow *flo
 
 	if (tag_of(key, hint.core, hint.number) != hint.tag)
 		return COUNT_HINT_FORGED;
-	/* Numbers start again at some time: what matters is which is ahead. */
+	/* Numbers wrap around, so their difference says which one is ahead. */
 	if ((s16)(BE16(hint_fields(flow->hint).number) - number) < 0)
 		return COUNT_HINT_FORGED;
 	if (flow->echoed && (s16)(number - BE16(hint_fields(flow->echoed).number)) < 0)
@@ -176,7 +179,7 @@ static __noinline int pass(enum sais_counter why)
 	return XDP_PASS;
 }
 
-/* What is to become of a packet that core `wanted` waits for. */
+/* Whether a packet for core `wanted` is steered there, and if not, why. */
 static __always_inline enum sais_counter apply_rule(struct sais_flow *flow, u32 wanted, u32 here)
 {
 	u32 rule;
@@ -196,13 +199,13 @@ static __always_inline enum sais_counter apply_rule(struct sais_flow *flow, u32 
 		if (verdict != AUTO_HOME && verdict != AUTO_STEER)
 			return COUNT_LEFT;
 	}
-	/* Where it is by itself, what a thread would do is done at once. */
+	/* On the wanted core already: the softirq does at once what the steering thread would do. */
 	return wanted == here ? COUNT_HOME : COUNT_STEERED;
 }
 
 /*
- * Into the queue of a core. That is counted here and not by the tracepoint behind it, which Linux 6.18
- * was seen not to tell us of for all packets of a softirq.
+ * Puts a packet into the queue of a core. Counted here and not at the tracepoint of that queue: Linux
+ * 6.18 was seen to leave out some packets of a softirq there.
  */
 static __always_inline int hand_over(struct sais_cpu *counts, u32 core, enum sais_counter verdict)
 {
@@ -213,7 +216,7 @@ static __always_inline int hand_over(struct sais_cpu *counts, u32 core, enum sai
 	return XDP_REDIRECT;
 }
 
-/* Of a packet that is to go where those before it did not: there only if it overtakes none of them. */
+/* Sends a packet another way than those before it if it overtakes none of them, else their way. */
 static __noinline int change_path(struct xdp_md *ctx, struct sais_flow *flow, u32 wanted,
 				  enum sais_counter verdict)
 {
@@ -237,7 +240,7 @@ static __noinline int change_path(struct xdp_md *ctx, struct sais_flow *flow, u3
 	return action;
 }
 
-/* To the core that waits for it; `worth` is that of its hint, COUNTERS where none is asked for. */
+/* Directs a packet to core `wanted`. `worth`: of its hint; COUNTERS: hints are not looked at. */
 static __always_inline int direct(struct xdp_md *ctx, struct sais_flow *flow, u32 wanted,
 				  enum sais_counter worth)
 {
@@ -257,8 +260,9 @@ static __always_inline int direct(struct xdp_md *ctx, struct sais_flow *flow, u3
 }
 
 /*
- * A packet with its hint not where Linux puts it, or not the one that was issued last. That is rare,
- * so it is read once more here instead of having each packet keep for it what was read.
+ * Directs a packet with a hint that is not where Linux puts it, or is not the one that was issued last.
+ * Such packets are rare. So the packet is parsed once more here: otherwise steer() would have to keep
+ * what it parsed for every packet.
  */
 static __noinline int direct_otherwise(struct xdp_md *ctx, struct sais_flow *flow)
 {
@@ -288,7 +292,7 @@ static __noinline int direct_otherwise(struct xdp_md *ctx, struct sais_flow *flo
 	return direct(ctx, flow, hinted_core(flow, issued, worth), worth);
 }
 
-/* Mode and wire are those of the settings, but known when this is compiled: a program for each. */
+/* `mode` and `wire` are constants: there is a program for each pair, and the settings choose one. */
 static __always_inline int steer(struct xdp_md *ctx, enum sais_mode mode, enum sais_wire wire)
 {
 	bool is_paper = mode == MODE_HINT && wire == WIRE_PAPER;

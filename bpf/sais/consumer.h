@@ -101,7 +101,7 @@ static __always_inline void has_asked(struct sais_flow *flow)
 	note(&reader->core, flow->core);
 	if (flow->asker)
 		return;
-	/* First: a request that is seen to wait has its time. */
+	/* Before begin_request(): from then on user space sees the request, and needs its time. */
 	flow->asked_ms = now_ms();
 	begin_request(&flow->asker, tid, &reader->outstanding);
 }
@@ -147,7 +147,7 @@ static __always_inline void learn(struct sock *sk, bool is_request, int bytes)
 	} else if (settings.policy != POLICY_RUNNER && settings.policy != POLICY_AUTO) {
 		choose(flow, true);
 	}
-	/* Where packets are handed over, `steer` knows better. */
+	/* Where packets are handed over, apply_rule() in compose.h notes it instead. */
 	if (settings.policy == POLICY_AUTO && !is_request && flow->path == NO_CORE)
 		note(&flow->arrived, sk->__sk_common.skc_incoming_cpu);
 	if (settings.mode == MODE_HINT)
@@ -189,7 +189,7 @@ int BPF_PROG(on_state, struct sock *sk, int before, int after)
 	struct sais_flow_key key = {};
 	struct sais_flow *flow;
 
-	/* A socket that a listening one was copied to. */
+	/* A new socket of a connection that is accepted: the kernel copies it from the listening one. */
 	if (before == TCP_LISTEN && after == TCP_SYN_RECV)
 		bpf_sk_storage_get(&accepted, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (after != TCP_CLOSE || !key_of(sk, &key))

@@ -8,7 +8,10 @@
 #ifndef EVENKEEL_SAIS_WAITING_H
 #define EVENKEEL_SAIS_WAITING_H
 
-/* Tries to subtract, while others change the count; one that then stays too high passes for silent. */
+/*
+ * Tries to subtract while other CPUs change the count. If all fail, the count stays one too high, as if
+ * the request got no answer.
+ */
 #define MAX_TRIES 128
 
 /* Makes a thread the one that waits for a connection's answer; false: a request waits already. */
@@ -23,7 +26,10 @@ static inline __attribute__((always_inline)) u32 end_wait(u32 *asker)
 	return *asker ? __sync_lock_test_and_set(asker, 0) : 0;
 }
 
-/* A thread's count may be younger than the request: the table forgets what was not used for long. */
+/*
+ * Subtracts one, but not below 0: a thread's count may be younger than the request, because the table
+ * drops what was not used for long.
+ */
 static inline __attribute__((always_inline)) void subtract_one(u32 *outstanding)
 {
 	u32 seen = *(volatile u32 *)outstanding, now;

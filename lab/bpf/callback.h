@@ -17,8 +17,8 @@ struct callback {
 	__u64 begun_ns;		/* the one that runs now, or the last */
 	__u64 calls;
 	__u64 total_ns;
-	__u64 interrupted;	/* calls that are not in the two above */
-	__u32 by_length[LENGTHS];	/* those that are, by how many steps long they were */
+	__u64 interrupted;	/* calls that calls and total_ns leave out */
+	__u32 by_length[LENGTHS];	/* the calls that they count, by their length in steps */
 };
 
 #endif

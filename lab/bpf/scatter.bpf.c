@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A contestant of `evenkeel-lab bench sais`: each packet goes to the core after that of the one before
- * it, whoever waits for it. So each connection is spread over all cores.
+ * A contestant of `evenkeel-lab bench sais`: each packet goes to the core after that of the packet
+ * before it, wherever its consumer is. So each connection is spread over all cores.
  */
 #include "../../bpf/sais/kernel.h"
 #include "../../bpf/sais/intf.h"
@@ -19,7 +19,7 @@ const volatile struct {
 	u32 number;
 } order SEC(".rodata.order");
 
-/* Where two CPUs take packets at once one turn may be lost: nothing depends on it. */
+/* Not atomic: where two CPUs take packets at once, they may take the same turn. That does no harm. */
 u32 turn SEC(".data.turn");
 
 SEC("xdp")

@@ -5,7 +5,7 @@
 // root prints how many each has done (task_chores), their mean (avg_chore: how much of the CPUs
 // the program got) and their standard deviation (stdev_chore: how evenly; of all ranks, so the
 // sum of squares is divided by their number), and how often they changed their CPU meanwhile
-// (migrations), whoever moved them; that is left out where the kernel does not count it for us.
+// (migrations), whatever moved them; that is left out where the kernel does not count it for us.
 //
 //   chore_counter --seconds S [--barrier-every-us U]    for a time, the paper's form (S = 100)
 //   chore_counter --chores N [--barrier-every-us U]     fixed work for each rank: as fast as the
