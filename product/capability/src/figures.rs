@@ -1,4 +1,5 @@
-//! The paper's figures (000, section 3.1, equations 4 to 7), in integers.
+//! The paper's figures (000, section 3.1, equations 4 to 7), in integers: what a CPU gives, and what a
+//! task received. Both policies, `lag` and `paper`, plan by them.
 
 use crate::snapshot::{CpuView, Snapshot, TaskView};
 
@@ -12,7 +13,7 @@ impl CpuView {
         self.weighted(interval_ns.saturating_sub(self.noise_ns.saturating_add(self.rt_ns)))
     }
 
-    /// What a task of the program gets of it in the interval, beside the tasks of other programs.
+    /// What a task of the program gets of the CPU in the interval, beside the tasks of other programs.
     pub fn given_ns(&self, interval_ns: u64) -> u64 {
         ecpt(self.effective_ns(interval_ns), 1000 + u64::from(self.foreign_milli))
     }
@@ -29,7 +30,7 @@ impl CpuView {
 }
 
 impl TaskView {
-    /// Effective capability that it received for work: without what it spent on spinning.
+    /// Effective capability that the task received for work: without what it spent on spinning.
     pub fn work_ns(&self) -> u64 {
         if self.spun_ns == 0 {
             return self.received_ns;
@@ -37,7 +38,7 @@ impl TaskView {
         part(self.received_ns, self.run_ns.saturating_sub(self.spun_ns), self.run_ns)
     }
 
-    /// Time in the interval in which it had work to do, whether it ran or waited for its CPU.
+    /// Time in the interval in which the task had work to do, whether it ran or waited for its CPU.
     pub fn busy_ns(&self) -> u64 {
         self.demand_ns().saturating_sub(self.spun_ns.min(self.run_ns))
     }
@@ -46,7 +47,7 @@ impl TaskView {
 /// The paper's ECPT, equation 7: effective capability per task; all of it for a CPU without a
 /// task. `tasks_milli` is the (averaged) number of tasks in thousandths.
 pub fn ecpt(effective_ns: u64, tasks_milli: u64) -> u64 {
-    // A CPU that is busy half of the time still gives a new task all of the other half.
+    // Half a task (one that runs half of the time) must not make it twice what the CPU has.
     part(effective_ns, 1000, tasks_milli.max(1000))
 }
 

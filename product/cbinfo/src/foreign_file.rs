@@ -1,6 +1,6 @@
-//! Files that other users chose, read without harm to the reader: only regular files are opened, the
-//! open never waits, and so much is read of a file that what is kept of it stays within bounds. [`open`]
-//! and [`Bounded`] are for `runtimes.rs`, which reads symbols while root's daemon serves all users.
+//! Files that other users chose, read without harm to the reader: only regular files are opened, opening
+//! never waits, and no more is read of a file than may be kept in memory. [`open`] and [`Bounded`] are
+//! for `runtimes.rs`, which reads symbols while root's daemon serves all users.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -20,9 +20,9 @@ const PIECE_BYTES: u64 = 128;
 /// Opens a regular file for reading.
 ///
 /// # Errors
-/// There is no such file, or it is none that could be read at once: a FIFO, a device, one with a lease.
+/// There is no such file, or it cannot be read at once: a FIFO, a device, a file with a lease.
 pub(crate) fn open(path: &str) -> io::Result<File> {
-    // Without reading or writing: what it is is known before anything could wait for it.
+    // A path alone (O_PATH), which never waits: it tells whether this is a regular file.
     let place = File::options().read(true).custom_flags(libc::O_PATH).open(path)?;
     if !place.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no regular file"));
@@ -42,7 +42,7 @@ impl Bounded {
         Self { cache: ReadCache::new(file), kept: Cell::new(0) }
     }
 
-    /// Notes that another piece is kept.
+    /// Notes that another piece is kept; an error if that is too much of the file.
     fn keep(&self, bytes: u64) -> Result<(), ()> {
         let kept = self.kept.get().saturating_add(bytes).saturating_add(PIECE_BYTES);
         self.kept.set(kept);

@@ -102,13 +102,13 @@ impl Line {
         self.affinity().is_ok_and(|found| found.as_ref() == Some(&self.set))
     }
 
-    /// Whether this affinity is what the kernel gave the line when all its CPUs went offline. That is
-    /// seen also where they have come again, if the CPUs of an `earlier` look are known.
+    /// Whether this affinity is what the kernel gave the line when all its CPUs went offline. Where they
+    /// are online again, only a comparison with the CPUs of an `earlier` look can tell.
     fn is_displaced(&self, found: &CpuSet, earlier: Option<&Cpus>) -> bool {
         Cpus::read(&self.root).is_some_and(|now| now.explain(found, &self.set, earlier))
     }
 
-    /// Restores the affinity of before, if the line still has ours.
+    /// Restores the affinity from before the move, if the line still has the one that was set.
     pub(crate) fn restore(&self) -> Result<RestoredSetting, SettingError> {
         self.restore_since(None)
     }
@@ -134,7 +134,8 @@ impl Session {
         self.state.lines()
     }
 
-    /// Sets the affinity of an interrupt line that has these handlers. `root` is `/`, or a test's own.
+    /// Sets the affinity of interrupt line `number`, which has the handlers `name`, to `set`. `root` is
+    /// `/`, or a test's own.
     ///
     /// # Errors
     /// All of [`SettingError`]; the line is not moved then.
@@ -180,7 +181,7 @@ impl Session {
         self.write(Entry::Line(line))?;
         if let Err(why) = write_value(&file, &set.to_string()) {
             match held {
-                // It has the affinity of the move before.
+                // The line still has the affinity of the move before this one.
                 Some(line) => self.write_or_warn(Entry::Line(line)),
                 None => self.end_line(root, number),
             }
@@ -192,12 +193,15 @@ impl Session {
         Ok(MovedLine::Moved)
     }
 
-    /// Lets each line go of which another process has changed the affinity since this session did. Sets
-    /// each line back of which all CPUs went offline: it may be moved again. A line that the kernel does
-    /// not set back now, for example because its CPUs of before are offline, too, is held until it does.
+    /// Looks at all lines that this session has moved:
+    ///
+    /// - If another process has changed a line's affinity since, the line is let go.
+    /// - If all CPUs of a line went offline, its affinity from before the move is restored, and it may
+    ///   be moved again. Where the kernel refuses that now, for example because those CPUs are offline,
+    ///   too, the line is held until the kernel takes it.
     ///
     /// # Errors
-    /// [`SettingError::Unreadable`]; that line and those behind it are looked at the next time.
+    /// [`SettingError::Unreadable`]; that line and those after it are looked at the next time.
     pub fn release_changed_lines(&mut self) -> Result<ChangedLines, SettingError> {
         let mut changed = ChangedLines::default();
         let roots: BTreeSet<&Path> =
@@ -222,7 +226,8 @@ impl Session {
         Ok(changed)
     }
 
-    /// Looks at one line; `earlier` are the CPUs at the look before. False: it waits to be set back.
+    /// Looks at one line; `earlier` are the CPUs at the look before. False: the kernel refused to
+    /// restore its affinity, and the line waits for that.
     fn release_if_changed(
         &mut self,
         line: &Line,

@@ -51,8 +51,8 @@ impl Capabilities {
         Self { cpus: machine.cpus.iter().filter(|cpu| cpu.online).map(cpu).collect() }
     }
 
-    /// Goes on with what noise took of the CPUs until other CPUs came or went. Returns the bytes for the
-    /// keel, if any capability is not what it is without noise.
+    /// After a restart of the keel because CPUs came or went: begins with the noise that was measured
+    /// before it. Returns the bytes for the keel, if noise lowers any capability.
     pub fn go_on_from(&mut self, earlier: &Self) -> Option<Vec<u8>> {
         for (id, cpu) in &mut self.cpus {
             cpu.taken = earlier.cpus.get(id).map_or(0, |known| known.taken);
@@ -111,7 +111,7 @@ impl Capabilities {
     }
 }
 
-/// Follows the capabilities of this machine by the accounting of cbinfo.
+/// Follows the capabilities of this machine's CPUs: the accounting of cbinfo tells what noise takes.
 pub(crate) struct Watch {
     capabilities: Capabilities,
     cbinfo: Cbinfo,
@@ -131,7 +131,7 @@ impl Watch {
         Ok(Self { capabilities, cbinfo, before, at: Instant::now() })
     }
 
-    /// Goes on with what noise took before: [`Capabilities::go_on_from`].
+    /// Begins with the noise that was measured before a restart: [`Capabilities::go_on_from`].
     pub fn go_on_from(&mut self, earlier: &Self) -> Option<Vec<u8>> {
         self.capabilities.go_on_from(&earlier.capabilities)
     }

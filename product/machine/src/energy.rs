@@ -6,7 +6,7 @@ use std::fmt;
 use crate::machine::{Cpu, Machine};
 use crate::speed::CoreType;
 
-/// What tells which CPUs need less energy.
+/// Where it is known from which CPUs need less energy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnergyOrigin {
     /// The kernel's energy model.
@@ -18,7 +18,7 @@ pub enum EnergyOrigin {
 /// The online CPUs by the energy that their work needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnergyRanks {
-    /// What tells it.
+    /// Where that is known from.
     pub origin: EnergyOrigin,
     /// By CPU: 0 needs the least. Only the order counts.
     pub ranks: BTreeMap<u32, u32>,

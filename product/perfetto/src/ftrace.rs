@@ -1,5 +1,5 @@
-//! Scheduling events as the kernel's ftrace records them: switches and wake-ups. For histories in which
-//! every switch is known.
+//! Scheduling events as the kernel's ftrace records them: switches and wake-ups. For callers that know
+//! every switch, as the simulator does.
 
 use crate::message::Message;
 use crate::packed;

@@ -1,6 +1,7 @@
-//! `--manage-rfs`: under `auto` the kernel's own receive flow steering (RFS), which sends packets to
-//! the core that received from their connection last, takes the place of our program: it copies
-//! nothing, and needs no thread. Its knobs are turned while that pays, journaled, and turned back.
+//! `--manage-rfs`: under `auto` the kernel's own receive flow steering (RFS) takes the place of our
+//! program. It sends packets to the core that received from their connection last, copies nothing, and
+//! needs no thread. While that pays, its knobs are turned on, under the journal; then they are turned
+//! back.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,7 @@ use crate::device::Device;
 const TABLE: &str = "/proc/sys/net/core/rps_sock_flow_entries";
 /// What the kernel's documentation recommends for a server with a few connections.
 const ENTRIES: u32 = 32_768;
-/// The part of it that a receive queue has.
+/// The size of a receive queue's part of that table.
 const QUEUE_KNOB: &str = "rps_flow_cnt";
 
 /// Why the kernel does not steer.
@@ -74,7 +75,7 @@ impl FlowSteering {
         self.is_on
     }
 
-    /// Has the kernel steer, or not any more. Knobs that are turned already are the administrator's.
+    /// Lets the kernel steer, or ends that. Knobs that are on already are the administrator's and stay.
     pub(crate) fn switch(
         &mut self,
         guarded: &mut SupervisedSession,
@@ -87,7 +88,7 @@ impl FlowSteering {
         if !on {
             self.turn_back(session)?;
         } else if let Err(why) = self.turn_on(session) {
-            // Some of the knobs alone would stay turned, and steer nothing.
+            // Some knobs without the others would stay turned on, and steer nothing.
             if let Err(stays) = self.turn_back(session) {
                 tracing::warn!("{stays}");
             }

@@ -23,11 +23,11 @@ use super::view::{Look, draw};
 use crate::daemon_client;
 use crate::terminal::{HeldLog, hold_log};
 
-/// Signals that end it; the exit code is that of a program that they have killed.
+/// Signals that end the screen; the exit code is that of a program that they have killed.
 const ENDING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 /// What a shell adds to the number of a signal.
 const KILLED: i32 = 128;
-/// How long a balancer may take to answer a key. Meanwhile the screen stands.
+/// How long a balancer may take to answer a key. The screen does not change meanwhile.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Shows the screen until a key or a signal ends it. Returns the exit code.
@@ -35,10 +35,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// # Errors
 /// The terminal cannot be controlled or is gone, or no thread can be started.
 pub fn show(interval: Duration) -> Result<i32> {
-    // Before threads start: they inherit that these are blocked.
+    // Before threads start: they inherit the mask in which these signals are blocked.
     let signals = watch_signals().context("signals")?;
     let keyboard = keyboard()?;
-    // Dropped after the screen, when that is given back.
+    // Declared before the screen, so dropped after it: log lines go to the terminal once that is back.
     let log = hold_log();
     let inputs = Inputs::start(interval).context("a thread for readings")?;
     let look = Look { has_colours: has_colours(std::env::var_os("NO_COLOR")) };
@@ -56,7 +56,7 @@ pub fn show(interval: Duration) -> Result<i32> {
         let mut polled = [
             PollFd::new(signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(live.inputs.ready(), PollFlags::POLLIN),
-            // Keys are read by their thread. Here it is seen when the terminal goes.
+            // Keys are read by a thread of their own. This tells when the terminal is gone.
             PollFd::new(keyboard.as_fd(), PollFlags::empty()),
         ];
         match poll(&mut polled, PollTimeout::NONE) {
@@ -96,11 +96,11 @@ impl Live {
         Ok(drawn?)
     }
 
-    /// Returns whether it is to end.
+    /// Returns whether the screen is to end.
     fn take_inputs(&mut self) -> Result<bool> {
         for input in self.inputs.take()? {
             match input {
-                // One may have been on its way when it was frozen.
+                // A reading may have been on its way when the screen was frozen: it is left out.
                 Input::Reading(model) if !self.state.is_frozen => {
                     self.tables = tables(&model);
                     self.model = *model;
@@ -116,13 +116,13 @@ impl Live {
         Ok(false)
     }
 
-    /// Returns whether it is to end.
+    /// Returns whether the screen is to end.
     fn press(&mut self, key: Key) -> Result<bool> {
         match self.state.press(key, &self.tables) {
             Action::Draw => {}
             Action::Redraw => self.screen.forget(),
             Action::Quit => return Ok(true),
-            // All of the job, as the terminal would: sudo, too.
+            // Process 0: the whole job, sudo included, as the terminal itself would stop it.
             Action::Suspend => self.screen.lend(|| stop(Pid::from_raw(0)))?,
             Action::Freeze => self.inputs.order(false),
             Action::Thaw => self.inputs.order(true),
@@ -131,7 +131,8 @@ impl Live {
         Ok(false)
     }
 
-    /// Has the chosen program only watched, or balanced again. Returns what came of it.
+    /// Asks the balancer of the chosen program only to watch it, or to balance it again. Returns the
+    /// sentence that the screen shows.
     fn watch_or_balance(&mut self) -> String {
         let key = self.state.chosen(Pane::Programs, &self.tables[Pane::Programs.index()]);
         let mut programs = self.model.programs.iter_mut().map(|program| &mut program.status);
@@ -141,7 +142,7 @@ impl Live {
         let is_unobserved = status.program.is_none() && status.accounting == Accounting::None;
         let (result, root) = (daemon_client::watch(status, watch, PATIENCE), status.root);
         if result.is_ok() {
-            // The next reading says so, too; there is none while it is frozen.
+            // The next reading will say so, but a frozen screen gets none.
             status.dry_run = watch;
             self.tables = tables(&self.model);
         }
@@ -155,7 +156,7 @@ impl Live {
         }
     }
 
-    /// Returns the exit code, if a signal ends it.
+    /// Returns the exit code, if a signal ends the screen.
     fn take_signals(&mut self, signals: &SignalFd) -> Result<Option<i32>> {
         while let Some(info) = signals.read_signal()? {
             match Signal::try_from(info.ssi_signo as i32) {

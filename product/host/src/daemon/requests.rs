@@ -1,4 +1,5 @@
-//! The requests of the daemon's control socket. A user sees and changes only own programs; root, all.
+//! The requests of the daemon's control socket: decoded here, carried out by `programs.rs`. A user sees
+//! and changes the user's own programs only; root, all.
 
 use evenkeel_control::{Answer, Peer, Request};
 use nix::errno::Errno;
@@ -11,7 +12,7 @@ use super::statistics::Statistics;
 const KNOWN: &str =
     "join, leave, watch, observe, figures, status, stats, stats_meta, quotas, connections";
 
-/// A request, decoded: nothing of the system was looked at.
+/// A request, decoded without a look at the system: its processes may not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DaemonRequest {
     /// A process joins.
@@ -45,17 +46,18 @@ pub enum DaemonRequest {
         /// Only watched.
         watch: bool,
     },
-    /// The process that asks balances the program of this process itself, and wants its figures.
+    /// The process that asks will balance the program of this process by itself, and wants the daemon to
+    /// account that program.
     Observe(i32),
-    /// The figures of the CPUs, and of a program that is observed.
+    /// The accounted figures of the CPUs, and of an observed program.
     Figures(Option<u32>),
     /// The programs.
     Status,
-    /// Figures.
+    /// The daemon's counters.
     Statistics,
-    /// What the figures mean.
+    /// What each counter means.
     Meta,
-    /// What each user has, and may have.
+    /// How much of each quota each user has used.
     Quotas,
 }
 
@@ -173,8 +175,8 @@ fn carry_out(programs: &mut Programs, peer: &Peer, asked: DaemonRequest) -> Resu
 }
 
 fn program_of(programs: &mut Programs, pid: i32, peer: &Peer) -> Result<u32, Refusal> {
-    // Before /proc is read: there, a process that has ended is of no program, and another one may have
-    // its number.
+    // The list of joined programs before /proc: a process that has ended belongs to no program by /proc,
+    // and its number may be another process's by now.
     let by_root = programs.program_of_root(pid, peer);
     by_root.or_else(|| programs.program_of(pid)).ok_or_else(|| Refusal {
         errno: Errno::ESRCH,
