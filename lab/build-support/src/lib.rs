@@ -1,5 +1,5 @@
-//! What the laboratory's build scripts share. All functions write into the crate's `OUT_DIR`, from
-//! where the crate embeds the result, and tell cargo when to build again.
+//! What the laboratory's build scripts share. All functions write into the crate's `OUT_DIR`, and tell
+//! cargo when to build again. The crate embeds what is there.
 //!
 //! Only build scripts call them. Paths are relative to the crate that is built.
 
@@ -62,8 +62,8 @@ pub fn static_program(name: &str, flags: &[&str]) -> Result<(), Box<dyn Error>> 
 }
 
 /// Compiles `programs/NAME.c` of the crate with the system's C compiler (gcc) and its OpenMP to the
-/// executable `NAME.gcc`. Dynamic and with its symbols, as a user's program is: by the libgomp that it
-/// maps, evenkeel recognises how it waits.
+/// executable `NAME.gcc`. Dynamic and with its symbols, as a user's program is: evenkeel recognises how
+/// the program waits by the libgomp that it maps.
 ///
 /// # Errors
 /// The compiler is missing or fails; what it says is in the error.
@@ -71,8 +71,8 @@ pub fn gcc_openmp_program(name: &str, flags: &[&str]) -> Result<(), Box<dyn Erro
     openmp_program(&c_compiler(), name, "gcc", flags)
 }
 
-/// The same with clang and LLVM's OpenMP runtime to the executable `NAME.clang`. A library that is
-/// preloaded can take part in it. The compiler is the one that `CLANG` names or `clang`; whether it has
+/// The same with clang and LLVM's OpenMP runtime to the executable `NAME.clang`: the preload library can
+/// divide its loops. The compiler is the one that `CLANG` names or `clang`; whether it has
 /// OpenMP, [`clang_has_openmp`] tells.
 ///
 /// # Errors

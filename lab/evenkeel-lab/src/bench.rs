@@ -1,5 +1,6 @@
-//! `evenkeel-lab bench`: makes a benchmark's options of the flags, and runs it. The benchmarks
-//! themselves are in `lab/bench`.
+//! `evenkeel-lab bench`: turns the flags into a benchmark's options, and runs that benchmark. The
+//! benchmarks themselves are in `lab/bench`. With a hidden flag (`hogs`, `stranger`) this process is not
+//! the benchmark, but a helper that the benchmark has started.
 
 use anyhow::Result;
 use evenkeel_bench::{

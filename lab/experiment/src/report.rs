@@ -12,7 +12,7 @@ use crate::{AimRow, Experiment, MachineInfo, Row, commit, judge_aims, rows};
 /// The result of an experiment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// As `evenkeel-lab bench` calls the experiment.
+    /// The experiment's name, as in `evenkeel-lab bench NAME`.
     pub experiment: String,
     /// The command line that measured it.
     pub command: String,
@@ -29,22 +29,22 @@ pub struct Report {
     /// Programs that were asked for and not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<Absent>,
-    /// What was wanted, and what came of it.
+    /// Which aims were set, and whether they were reached.
     pub aims: Vec<AimRow>,
     /// The figures.
     pub rows: Vec<Row>,
     /// What else the experiment has to say, as lists of sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sections: Vec<Section>,
-    /// The same for other programs.
+    /// What else the experiment has for programs that read the JSON, its own later runs included.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub details: BTreeMap<String, serde_json::Value>,
-    /// The last word on the terminal.
+    /// What the terminal shows as its last line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sentence: Option<String>,
 }
 
-/// A contestant that was left out from where it failed.
+/// A contestant that failed, and was left out from then on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {
     /// The case.

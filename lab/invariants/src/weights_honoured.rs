@@ -1,7 +1,8 @@
 //! Tasks that share a CPU share it by weight: their own, and those of their cgroups. Judged where
 //! nothing but the weight decides: among fair tasks that are pinned to one CPU and runnable all the
-//! time. What such a task weighs changes as other tasks of its cgroups come and go, so each stretch of
-//! run time is due to all of them by what they weigh then.
+//! time. The weight of such a task changes as other tasks of its cgroups come and go. So each stretch of
+//! run time is divided among all of them by the weights that they have at that time: that is what each
+//! is due.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +12,8 @@ use crate::state::{State, Task};
 
 const NAME: &str = "weights_honoured";
 
-/// The tasks that are pinned to one CPU, of all cgroups with a known place, or of one without. Judged
-/// window by window.
+/// Tasks that are pinned to one CPU and compared with each other, window by window: those of all cgroups
+/// with a known place in the hierarchy together, and those of each cgroup without one by themselves.
 #[derive(Default)]
 struct Share {
     since_ns: u64,
@@ -24,12 +25,13 @@ struct Member {
     joined_ns: u64,
     /// Its run time in this window.
     ran_ns: u64,
-    /// Its share of what all members ran that were there from the window's beginning.
+    /// What it should have run: its share of the run time of all members that were there from the
+    /// window's beginning on.
     due_ns: u64,
 }
 
 impl Share {
-    /// A member ran for so long: that was due to all of them, by weight.
+    /// A member ran for so long: divides that among all members by weight, as what each was due.
     fn add_due(&mut self, ran_ns: u64, state: &State) {
         let since_ns = self.since_ns;
         let weigh = |tid: &Tid| state.task(*tid).map_or(0, |task| weight_of(task, state));
@@ -56,7 +58,7 @@ fn weight_of(task: &Task, state: &State) -> u64 {
 
 pub(crate) struct WeightsHonoured {
     limits: Limits,
-    /// By CPU, and by the group where its place is not known, otherwise 0.
+    /// By CPU, and by cgroup if its place is not known; 0 for all others.
     shares: BTreeMap<(u32, u64), Share>,
 }
 

@@ -1,13 +1,14 @@
 //! Network noise: UDP through a veth pair, its receiving softirqs steered to the CPU by RPS.
 //!
 //! Two network namespaces without names hold the pair: the receiver's belongs to its socket, the
-//! sender's to its thread, so both vanish with this process. The sender makes large GSO sends: one
-//! cheap call there is up to 64 datagrams to cut, check, look up and queue (or drop: no process reads)
-//! in the softirq of the receiver, so the cost falls on the disturbed CPU.
+//! sender's to its thread, so both vanish with this process. The sender makes large GSO sends: one cheap
+//! call makes up to 64 datagrams, which the receiver's softirq must cut, check, look up and queue (or
+//! drop: no process reads). So the cost falls on the disturbed CPU.
 //!
-//! What one send costs there is measured by [`gap`] before the noise begins and again when it is
-//! stopped; the rate is fixed from the first, and the duty reported is the number of sends times
-//! the mean of both. The rate is bounded, so a send that turns out dearer cannot take the CPU.
+//! What one send costs the disturbed CPU is measured by [`gap`], before the noise begins and again when
+//! it is stopped. The first measurement fixes the rate; the duty that is reported is the number of sends
+//! times the mean of both. The rate is bounded: a send that costs more than measured cannot take the
+//! CPU.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -33,11 +34,11 @@ const SENDER: &str = "ek-sender";
 const RECEIVER_IP: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const SENDER_IP: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 const PORT: u16 = 9;
-/// The payload of one datagram, in bytes: small, so that a send is cheap and its cutting dear.
+/// The payload of one datagram, in bytes: small, so that a send is cheap and cutting it costs much.
 const SEGMENT_BYTES: usize = 16;
-/// Datagrams a send: the least that any kernel with UDP GSO takes.
+/// Datagrams in one send: as many as each kernel with UDP GSO takes. (Some take more.)
 const SEGMENTS: usize = 64;
-/// Work a burst, in µs: short, so that the softirq ends before the kernel hands it to ksoftirqd.
+/// The work in a burst, in µs: short, so that the softirq ends before the kernel hands it to ksoftirqd.
 const BURST_US: f64 = 400.0;
 /// A burst never has more sends than this, however cheap they seem.
 const MAX_SENDS_PER_BURST: f64 = 100.0;
@@ -48,7 +49,8 @@ const LEAST_COST_NS: f64 = 100.0;
 const LEAST_MEASURED_DUTY: f64 = 0.2;
 /// The rate is corrected this often before the noise begins.
 const ROUNDS: usize = 4;
-/// Where other work came and went meanwhile, a send seemed to cost nothing: it is measured again.
+/// So many rounds at most: where other work comes and goes meanwhile, a send can seem to cost nothing,
+/// and the round is repeated.
 const MOST_ROUNDS: usize = 3 * ROUNDS;
 
 /// The running sender and the receiver's socket, which keeps its namespace alive.

@@ -131,7 +131,7 @@ impl Default for Agenda {
 
 impl Agenda {
     /// Plans an event for `time_ns`, after all events that are already planned for that time. An event
-    /// for the past comes next.
+    /// that is planned for the past becomes the next one.
     #[inline]
     pub fn plan(&mut self, time_ns: u64, event: Event) {
         self.wakes += usize::from(event.wakes());

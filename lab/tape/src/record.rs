@@ -1,6 +1,6 @@
 //! Runs the keel on this machine with a recorder attached, from its first callback to its end. Nothing
 //! else tells the keel anything meanwhile: there is no control socket, nothing aggregates, and
-//! capabilities stay as they are. So all that decides is on the tape.
+//! capabilities stay as they are. So the tape holds every input of the keel's decisions.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -29,7 +29,7 @@ pub enum RecordError {
     /// The recorder failed, or the tape cannot be written.
     #[error(transparent)]
     Recorder(#[from] RecorderError),
-    /// A tape would not hold what the option has the keel told.
+    /// The keel was to be told something while it runs, by this option: that would not be on the tape.
     #[error("--ias-auto: what it tells the keel is not on a tape; record without it")]
     IasAuto,
     /// Signals cannot be waited for.

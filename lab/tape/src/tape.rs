@@ -267,7 +267,7 @@ pub struct Tape {
     pub entries: Vec<Entry>,
 }
 
-/// A machine, for the sizes of the keel's initial data.
+/// Any machine: a tape is checked by the sizes of the keel's initial data, which are the same for all.
 const ONE_CPU: &str = "name = \"one\"\nkinds = [{ cpus = \"0\", capability = 1024 }]\n";
 
 /// The start of a file: its kind, and the version of the format.

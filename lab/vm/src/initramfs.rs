@@ -1,5 +1,6 @@
-//! Files, programs and their libraries as a cpio archive that the kernel unpacks at boot. Its first
-//! process is a program of this crate's user, or systemd, which starts that program as a service.
+//! Files, programs and their libraries as a cpio archive that the guest's kernel unpacks at boot. The
+//! guest's first process is a program of this crate's user, or systemd, which starts that program as a
+//! service.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +15,7 @@ use lddtree::DependencyAnalyzer;
 use crate::cache::cache;
 use crate::{Error, file};
 
-/// This file shows the first process that it runs in a guest of this crate, not in a container.
+/// By this file, the first process knows that it runs in a guest of this crate, not in a container.
 pub(crate) const MARK: &str = "/evenkeel-vm";
 
 /// Mount points, and directories that programs expect.
@@ -83,7 +84,7 @@ impl Initramfs {
         let mut archive = Self { entries: BTreeMap::new(), first: PathBuf::from(SYSTEMD) };
         archive.tree(&root, Path::new("/"))?;
         archive = archive.fill(init)?;
-        // Empty: systemd makes one for each boot.
+        // An empty machine-id: systemd makes one for each boot.
         for (path, text) in [SERVICE, TARGET, ("/etc/machine-id", "")] {
             archive.text(path, text);
         }
@@ -114,7 +115,7 @@ impl Initramfs {
         &self.first
     }
 
-    /// Adds what is below a directory of the host, under this path.
+    /// Adds all that is below directory `of` of the host, below `path` in the guest.
     fn tree(&mut self, of: &Path, path: &Path) -> Result<(), Error> {
         for entry in std::fs::read_dir(of).map_err(file("cannot read", of))? {
             let entry = entry.map_err(file("cannot read", of))?;
@@ -167,7 +168,7 @@ impl Initramfs {
         self.insert(Path::new(path), Entry::Text(text.into()));
     }
 
-    /// Adds a file of the host under this path.
+    /// Adds file `of` of the host as `path` in the guest.
     pub(crate) fn copy(&mut self, of: &Path, path: &Path) {
         self.insert(path, Entry::Copy { of: of.to_owned() });
     }

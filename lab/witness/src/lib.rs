@@ -62,7 +62,8 @@ impl Witness {
         self.tracer.look()
     }
 
-    /// Runs `step`, by which CPUs come or go. The kernel does not trace a CPU that is not online.
+    /// Runs `step`, by which CPUs come or go. The kernel does not trace a CPU that is not online, so
+    /// the checkers are told: events may be missing meanwhile.
     ///
     /// # Errors
     /// As [`Witness::look`].
@@ -94,7 +95,7 @@ impl Witness {
     pub fn end(self) -> Result<Findings, Error> {
         let Self { tracer, seen } = self;
         tracer.end()?;
-        // The tracer held the other reference.
+        // The tracer, which has ended, held the other reference.
         let Some(seen) = Rc::into_inner(seen) else { return Err(Error::Missing("end")) };
         let Seen { watch, last_ns, .. } = seen.into_inner();
         Ok(watch.end(last_ns))

@@ -10,14 +10,15 @@
 //! A thread that forks regions says how long they take: from each fork to its next one (`Laps` of the
 //! page), by the place of the fork in the program and by whether the region's weights differed.
 //!
-//! Each thread keeps a stack of its parts of regions, since regions nest, and one of the regions that it
-//! has forked. A member that is not the primary thread comes from the runtime's pool, and is in no other
+//! Since regions nest, each thread keeps two stacks: its parts of regions, and the regions that it has
+//! forked. A member that is not the primary thread comes from the runtime's pool, and is in no other
 //! region: its stacks begin anew. So a report that the runtime omits cannot shift the stack of a member.
 //! A region that nests too deep for the stacks of its primary thread is not divided for any member.
 //!
-//! The runtime keeps a number for each region, by which its members find their team. When it reports the
-//! end of a region, it has freed the place of that number, and another thread's region may have it by
-//! then: so the number is only read by members, and the end is that of the region forked last.
+//! The runtime keeps a number for each region, by which its members find their team. By the time that
+//! the runtime reports the end of a region, it has freed the memory of that number, and another thread's
+//! region may use it. So only members read the number, and an end is taken for that of the region which
+//! the thread forked last.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -104,7 +105,7 @@ pub fn fork_league() -> u64 {
     0
 }
 
-/// All members of the region, or league, that this thread forked last have ended their parts.
+/// Ends the region, or league, that this thread forked last: all its members have ended their parts.
 pub fn end_region() {
     with_thread(Thread::end_region);
 }
@@ -130,7 +131,7 @@ pub fn end_thread() {
     });
 }
 
-/// This thread's part of a loop; nothing where the loop is to be left to the runtime. All members of a
+/// This thread's part of a loop; `None` where the loop is to be left to the runtime. All members of a
 /// team come to the same conclusion. `least_per_thread` is the number of iterations for each thread
 /// below which the loop is left.
 pub fn divide_loop(page: &Page, iterations: u64, least_per_thread: u64) -> Option<Part> {
@@ -158,7 +159,7 @@ pub extern "C" fn forget_parent() {
     });
 }
 
-/// Nothing in a thread that ends.
+/// Runs `action` on this thread's state; `None` in a thread that ends.
 fn with_thread<R>(action: impl FnOnce(&Thread) -> R) -> Option<R> {
     THREAD.try_with(action).ok()
 }
@@ -183,7 +184,7 @@ fn claim_team(wanted: u8) -> Option<u8> {
         (ACTIVE.fetch_or(bit, AcqRel) & bit == 0).then_some(number as u8)
     };
     claim(wanted.into()).or_else(|| {
-        // Each try that fails, fails because another thread claimed that team: there is an end to it.
+        // A try fails only because another thread claimed that team: so the tries can be bounded.
         (0..TEAMS).find_map(|_| claim(ACTIVE.load(Relaxed).trailing_ones()))
     })
 }
@@ -231,7 +232,7 @@ impl Thread {
             self.end_lap(now_ns);
         }
         let last = self.last_teams.get(depth)?;
-        // Its end could not be told from that of another one.
+        // Too deep for the stack: the end of this region could not be told from another region's end.
         self.regions.get(self.open.get())?;
         let Some(number) = claim_team(last.get()) else {
             page.set_flag(flag::TOO_MANY_TEAMS);
@@ -266,8 +267,8 @@ impl Thread {
         }
     }
 
-    /// The thread's lap ends, if it is in one. A thread has no slot to note it in before it
-    /// forks a region of several members.
+    /// Ends the thread's lap, if it is in one, and notes it in the thread's slot. Before a thread has
+    /// forked a region of several members, it has no slot, and the lap is not noted.
     fn end_lap(&self, now_ns: u64) {
         if let (Some(lap), Some(slot)) = (self.lap.take(), self.slot.get()) {
             slot.laps.add(lap.site, lap.is_divided, now_ns.saturating_sub(lap.begun_ns));
@@ -304,7 +305,7 @@ impl Thread {
 
     fn divide_loop(&self, iterations: u64, least_per_thread: u64) -> Option<Part> {
         let membership = self.innermost()?;
-        // Regions may last: the CPU at their last loop is the one that counts.
+        // A region may last long: what counts is the CPU at its last loop.
         membership.team.get()?.note_cpu(membership.number.get());
         if membership.iterations.get() != iterations {
             membership.iterations.set(iterations);
@@ -348,7 +349,7 @@ impl Team {
         }
     }
 
-    /// Forgets the notes of another owner's members.
+    /// Makes the team this owner's; forgets what the members of another owner noted.
     fn be_owned_by(&self, owner: u64) {
         if self.owner.swap(owner, Relaxed) != owner {
             self.cpus.iter().for_each(|cpu| cpu.store(0, Relaxed));

@@ -62,7 +62,7 @@ pub enum Better {
 /// A setting with its contestants; the first contestant is the baseline of the others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Case {
-    /// What the machine meets.
+    /// What the machine is like meanwhile, for example the noise.
     pub name: String,
     /// What runs on it; empty where the case says that already.
     pub program: String,

@@ -4,12 +4,12 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `matrix` | cases, programs, contestants, and which combinations |
-//! | `possible` | which part of that this machine and this user can show |
-//! | `stage` | the noise that plays at present |
+//! | `possible` | which of these combinations this machine and this user can show |
+//! | `stage` | the noise that is on at present |
 //! | `lab` | noise and accounts around a run |
 //! | `launch` | one run of a program |
 //! | `given` | what the CPUs gave meanwhile: avg(C), min(C) |
-//! | `bench` | one measurement, from these |
+//! | `bench` | one measurement, put together from the files above |
 //! | `cost` | what the balancer itself takes |
 //! | `metric` | the figures |
 
@@ -49,17 +49,17 @@ const RUNS: usize = 7;
 const MORE_RUNS: usize = 4;
 /// After this time no round is added; the running round may take another minute or two.
 const BUDGET: Duration = Duration::from_secs(27 * 60);
-/// How long the static loop takes undisturbed: 30 intervals of 100 ms.
+/// How long the static loop takes undisturbed, in s: 30 intervals of 100 ms.
 const LOOP_S: f64 = 3.0;
 
-/// What is asked for.
+/// What the command line asks for.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
     /// The executable `evenkeel`; its `run` is measured.
     pub executable: PathBuf,
     /// How long the static loop takes undisturbed, in s, if not the usual time.
     pub loop_s: Option<f64>,
-    /// What any experiment can be asked for.
+    /// The options that all experiments have.
     pub options: Options,
 }
 
@@ -96,7 +96,7 @@ pub fn experiment() -> Experiment<Method> {
     }
 }
 
-/// Where else to look. What is measured of the keel takes other commands.
+/// The page's introduction: what is measured of the keel is on other pages.
 const KEEL: &str = "\
 The keel, which is a scheduler of its own, has its own pages, each by its own command:
 

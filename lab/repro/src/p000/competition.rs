@@ -26,11 +26,11 @@ use evenkeel_stats::Verdict;
 /// as long (the paper's benchmarks differ more than that).
 const LOOP_S: f64 = 1.5;
 const LONG_LOOP_S: f64 = 3.0 * LOOP_S;
-/// CG so often ends with the others. Were it longer, its end would be the total time: two threads
-/// that wait for each other many times a millisecond advance slowly among others, and nothing
-/// but running both at once helps.
+/// CG runs so often, so that it ends at about the time of the others. Were it longer, its end would be
+/// the total time: two threads that wait for each other many times a millisecond advance slowly among
+/// others, and nothing but running both at once helps.
 const CG_TIMES: u32 = 2;
-/// Chores of 10 us: as long as the static loop.
+/// So many chores of 10 us take about as long as the static loop.
 const CHORES: f64 = 150_000.0;
 const INTERVAL: &str = "100ms";
 const ALIKE: &str = "all at once";
@@ -42,6 +42,8 @@ const PAPER_TOTAL_PCT: [f64; 3] = [9.9, 13.3, 24.1];
 /// The paper's speedups of `cache` over `fifo`, by asymmetry (table 4).
 const PAPER_CACHE_PCT: [f64; 3] = [4.5, 6.4, 4.9];
 
+/// Measures figure 12 and tables 4 and 5.
+///
 /// # Errors
 /// See [`Bench::measure`].
 pub fn measure(bench: &Bench) -> Result<Part> {
@@ -127,7 +129,7 @@ fn run_all(bench: &Bench, asymmetry: Asymmetry, how: &How, programs: &[Launch]) 
     Ok(sample)
 }
 
-/// What became of all of them.
+/// How long one run of all programs took.
 struct All {
     /// From the first start to the last end, in s.
     seconds: f64,
@@ -135,7 +137,7 @@ struct All {
     ends_s: Vec<f64>,
 }
 
-/// Runs them all.
+/// Starts all programs at once, and waits for their ends.
 fn all_at_once(programs: &[Launch], daemon: Option<&PrivateDaemon>) -> Result<All> {
     let start = Instant::now();
     let mut running = Vec::new();
@@ -173,7 +175,7 @@ fn by_asymmetry(measured: &Measured, program: &str) -> Panel {
     };
     for case in Asymmetry::ALL.map(Asymmetry::name) {
         let mut times = measured.judged_panel(case, TIME);
-        // Only this place is to be left.
+        // Only the place of this `program` is kept.
         let Some(index) = times.places.iter().position(|place| place == program) else { continue };
         times.series.iter_mut().for_each(|series| series.points.swap(0, index));
         // The longer programs have fewer contestants.
@@ -199,8 +201,8 @@ fn by_program(measured: &Measured, asymmetry: Asymmetry, programs: &[Launch]) ->
     ends
 }
 
-/// What any balancer can gain: default's time / the time that the programs take under natural
-/// asymmetry divided by the average capability. By medians.
+/// The largest speedup that any balancer can have: the kernel's time over the shortest possible one,
+/// which is the time under natural asymmetry divided by the average capability. By medians.
 fn bound(measured: &Measured, program: &str, asymmetry: Asymmetry) -> Option<f64> {
     let median = |asymmetry: Asymmetry, metric: &str| {
         Some(measured.report.row(asymmetry.name(), program, metric, DEFAULT)?.median)

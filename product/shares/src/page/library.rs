@@ -1,5 +1,6 @@
-//! The library's side of the page. It runs inside of foreign programs: nothing here allocates or panics,
-//! and only [`attach`] makes system calls.
+//! The preload library's side of the page: it finds the page that a balancer shares with this program,
+//! and reads weights there. It runs inside of foreign programs: nothing here allocates or panics, and
+//! only [`attach`] makes system calls.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -16,8 +17,8 @@ const CLOCK_SLACK_NS: u64 = 1_000_000_000;
 /// How often a reader tries again while the balancer writes.
 const READ_TRIES: usize = 4;
 
-/// Maps the page that the environment variable's value names. Nothing where it is not there, is not a
-/// balancer's page or can change its size. The mapping is never undone.
+/// Maps the page that the environment variable's value names. `None` if there is no such page, if it is
+/// not a balancer's, or if its size can change. The mapping is never undone.
 pub fn attach(value: &CStr) -> Option<&'static Page> {
     let (path, token) = parse_address(value.to_bytes())?;
     let path = CStr::from_bytes_until_nul(&path).ok()?;
@@ -94,7 +95,7 @@ pub(super) fn map_sealed(fd: i32) -> Option<&'static Page> {
     Some(unsafe { &*mapped.cast::<Page>() })
 }
 
-/// The time that heartbeats are in: ns of `CLOCK_MONOTONIC`.
+/// The time now, by the clock of the heartbeats: ns of `CLOCK_MONOTONIC`.
 pub fn now_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the structure is valid. The clock always exists.
@@ -109,8 +110,8 @@ pub struct Weights<'page> {
 }
 
 impl Page {
-    /// Begins to read the weights at the time `now_ns`. Nothing where the balancer has ended or is not
-    /// heard of any more: all weights are equal then.
+    /// Begins to read the weights at the time `now_ns`. `None` if the balancer has ended, or its
+    /// heartbeat is too old: all weights are equal then.
     pub fn weights(&self, now_ns: u64) -> Option<Weights<'_>> {
         let heartbeat_ns = self.heartbeat_ns.load(Relaxed);
         let is_fresh = heartbeat_ns != 0
@@ -125,7 +126,7 @@ impl Page {
             .map(|sequence| Weights { page: self, sequence })
     }
 
-    /// Sets a flag; without a write where it is set already.
+    /// Sets a flag. Where it is set already, nothing is written: all threads share it.
     pub fn set_flag(&self, flag: u32) {
         if self.flags.load(Relaxed) & flag == 0 {
             self.flags.fetch_or(flag, Relaxed);
