@@ -11,8 +11,9 @@ use crate::support::*;
 /// Work of each rank, in chores of about 10 us.
 const CHORES: u32 = 20_000;
 
-/// A rank on each of two nodes. Nodes on one host reach each other by loopback only, which Open MPI
-/// does not take by itself, and ranks of "different" nodes must not look for each other's memory.
+/// The command of a launcher that starts a rank on each of two nodes. Here both nodes are one host: they
+/// reach each other by loopback only, which Open MPI does not use unless it is told to, and it must not
+/// find that it could also use shared memory.
 fn launcher(kind: Kind) -> &'static str {
     match kind {
         Kind::Mpich => "mpiexec.mpich -bind-to none -ppn 1 -n 2",
@@ -47,7 +48,8 @@ fn ranks_of_each_launcher_are_balanced_on_all_nodes() {
         let with_each = launch("--evenkeel=off", &format!("{EVENKEEL} run -- {program}"));
         let of_a_rank = with_each.iter().filter(|line| line.contains(": 1 rank of an MPI job: "));
         assert_eq!((of_a_rank.count(), with_each.len()), (2, 2), "{kind:?}: {with_each:?}");
-        // Open MPI does not pass on what its helpers write.
+        // The script's own line, and one for each node by the launcher's helper there; but Open MPI does
+        // not pass on what its helpers write.
         let with_helpers = launch("--evenkeel", &program);
         let expected = if kind == Kind::Mpich { 3 } else { 1 };
         assert_eq!(with_helpers.len(), expected, "{kind:?}: {with_helpers:?}");

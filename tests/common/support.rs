@@ -64,7 +64,7 @@ fn newest_source(folder: &Path) -> Option<(SystemTime, PathBuf)> {
 /// Moves tasks at every opportunity: two busy CPUs are never quite equal.
 pub const EAGER: [&str; 4] = ["--policy", "paper", "--interval", "20ms"];
 
-/// How a process is recognised as one of a test's: this variable names the test's directory.
+/// A process belongs to a test if this variable in its environment names the test's directory.
 const MARK: &str = "EVENKEEL_TEST_HOST";
 
 /// Longer than anything takes, on however busy a machine.
@@ -234,7 +234,7 @@ impl Host {
     }
 
     /// The status files of runs.
-    pub fn records(&self) -> Vec<PathBuf> {
+    pub fn status_files(&self) -> Vec<PathBuf> {
         let mut files = self.files_of_runs();
         files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
         files
@@ -336,7 +336,7 @@ impl Drop for Host {
         assert!(left.is_empty(), "processes are left: {left:?} {names:?}");
         assert!(self.journals().is_empty(), "journals are left: {:?}", self.journals());
         let left = self.files_of_runs();
-        assert!(left.is_empty(), "records are left: {left:?}");
+        assert!(left.is_empty(), "files of runs are left: {left:?}");
         assert_eq!(own_mask(), self.own_mask, "the test's own affinity changed");
     }
 }

@@ -111,7 +111,8 @@ fn is_aggregation(request: &Request) -> bool {
     aggregation.is_ok()
 }
 
-/// What a keel with all policies then says of its parameters can be set, and changes nothing.
+/// Whether a keel with all policies takes the parameters of the request. If so, what it then says of its
+/// parameters can be set again, and changes nothing.
 fn is_set(request: &Request) -> bool {
     let mut options = Options { order: Order::Ias, gate: Gate::Zone, ..Options::default() };
     let set = |options: &mut Options, name: &str, value: &Value| {

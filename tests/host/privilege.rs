@@ -201,10 +201,10 @@ fn files_with_command_lines_are_closed_to_other_users() {
     let pid = joined.id().to_string();
     assert!(output(&mut host.evenkeel(["join", &pid])).status.success());
     let run = host.run(&["-q", "--dry-run"], &["sleep", "601"]).spawn().unwrap();
-    wait_for("the status file", || !host.records().is_empty());
+    wait_for("the status file", || !host.status_files().is_empty());
     let list = host.runtime().join("daemon.json");
     wait_for("the list of programs", || list.exists());
-    for path in host.records().iter().chain([&list]) {
+    for path in host.status_files().iter().chain([&list]) {
         let mode = std::os::unix::fs::MetadataExt::mode(&path.metadata().unwrap());
         assert_eq!(mode & 0o077, 0, "{}: {mode:o}", path.display());
         let read = output(&mut by_nobody(&host, &["cat", path.to_str().unwrap()]));
@@ -240,7 +240,7 @@ fn root_gives_up_the_capabilities_that_are_not_needed() {
     let children = format!("/proc/{0}/task/{0}/children", run.id());
     let child = || std::fs::read_to_string(&children).unwrap().trim().parse::<u32>().ok();
     // It publishes its status after that.
-    wait_for("the balancer", || !host.records().is_empty());
+    wait_for("the balancer", || !host.status_files().is_empty());
     for pid in [daemon.pid() as u32, run.id()] {
         for line in ["CapEff:", "CapPrm:", "CapBnd:", "CapInh:"] {
             let kept = capabilities(pid, line);

@@ -202,7 +202,7 @@ fn a_killed_evenkeel_is_undone_by_its_supervisor() {
         let flags = [&["-q", "--placement", placement], &EAGER[..]].concat();
         let mut worker = Worker::start(&host, &flags);
         worker.wait_moved(&host, 3);
-        wait_for("a record", || !host.records().is_empty());
+        wait_for("a status file", || !host.status_files().is_empty());
         worker.kill_evenkeel();
         // The supervisor restores the masks and removes the journal.
         wait_for("the masks", || worker.is_as(&all()));
@@ -210,7 +210,7 @@ fn a_killed_evenkeel_is_undone_by_its_supervisor() {
         let report = host.undo();
         assert_eq!(report["restored"].as_array().unwrap().len(), 0, "{report}");
         assert!(host.status().is_empty());
-        assert!(host.records().is_empty());
+        assert!(host.status_files().is_empty());
         // The program runs on, and the next run finds nothing to undo.
         assert_eq!(worker.ask("spawn nproc", "printed"), all().iter().count().to_string());
         only_summary(&output(&mut host.run(&[], &["true"])));

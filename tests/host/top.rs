@@ -97,7 +97,7 @@ impl Terminal {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// The rest of the first line with such a beginning that the shell said.
+    /// The rest of the first line of the shell's report that begins so.
     fn said(&self, beginning: &str) -> Option<String> {
         let report = std::fs::read_to_string(self.host.path("report")).unwrap_or_default();
         report.lines().find_map(|line| line.strip_prefix(beginning)).map(str::to_owned)
@@ -107,7 +107,7 @@ impl Terminal {
         self.said("job ").unwrap().parse().unwrap()
     }
 
-    fn is_as_before(&mut self) {
+    fn assert_as_before(&mut self) {
         self.text();
         let now = tcgetattr(&self.pty.slave).unwrap();
         assert_eq!(now, self.before, "the terminal has other settings");
@@ -115,7 +115,7 @@ impl Terminal {
         assert!(!screen.alternate_screen() && !screen.hide_cursor());
     }
 
-    /// Waits for its end with this exit code.
+    /// Waits until `evenkeel top` ends with this exit code, and the terminal is as before.
     fn end(mut self, code: i32) {
         // Its last words must be read, or it could not end.
         wait_for("the end", || {
@@ -123,7 +123,7 @@ impl Terminal {
             self.shell.try_wait().unwrap().is_some()
         });
         assert_eq!(self.said("exited "), Some(code.to_string()));
-        self.is_as_before();
+        self.assert_as_before();
     }
 }
 
@@ -275,7 +275,7 @@ fn top_gives_the_terminal_back_while_it_is_stopped() {
             false => kill(terminal.job(), libc::SIGTSTP),
         }
         wait_for("the shell's view", || terminal.said("stopped").is_some());
-        terminal.is_as_before();
+        terminal.assert_as_before();
         std::fs::write(terminal.host.path("report.fg"), "").unwrap();
         wait_for("the continuation", || terminal.said("continued").is_some());
         terminal.wait_for_screen("picture", |text| text.contains("> CPUs"));

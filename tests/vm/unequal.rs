@@ -57,10 +57,10 @@ pub const TESTS: &[Test] = &[
     },
 ];
 
-/// The kernel's energy model lies there.
+/// The kernel shows its energy model below this directory.
 const DEBUGFS: &str = "/sys/kernel/debug";
 
-/// Makes up an energy model in which the work of these CPUs costs less than that of all others.
+/// Makes up an energy model: work on the CPUs `less` needs less energy than on all others.
 fn make_up_energy(less: [u32; 2]) {
     for cpu in all().iter() {
         let domain = format!("{DEBUGFS}/energy_model/cpu{cpu}");
@@ -93,7 +93,7 @@ fn few_threads_are_kept_on_cpus_of_less_energy() {
         worker.kill_evenkeel();
         wait_for("the supervisor's work", || worker.is_as(&all()));
         worker.let_end();
-        // It removes the record of the run that was killed.
+        // `status` removes the status file of the run that was killed.
         host.status();
     }
     umount(DEBUGFS).unwrap();
@@ -208,7 +208,7 @@ fn pair() -> (Child, [i32; 2]) {
     (pair, tids)
 }
 
-/// In at least so many of the looks, in percent, each program's threads are on CPUs of one kind.
+/// In at least so many of the looks, in percent, each program's threads are to be on CPUs of one kind.
 /// Without the part `similar` they stay where they are put at first: in none of the looks.
 const SIMILAR_PCT: usize = 50;
 
@@ -262,18 +262,18 @@ fn hog() -> Threads {
     hog
 }
 
-/// How often the test reads where the others are once they have the fast CPUs.
+/// How often the test looks where the hogs are, after the fast CPUs have them again.
 const LOOKS_A_STAGE: usize = 150;
-/// In so many of these looks, in percent, a fast CPU may have no hog while a slow one has one. Whatever
-/// else wakes on a fast CPU has its hog wait, and a slow CPU that is idle takes it: it is back at one
-/// of the next ticks, which an emulator may have last some 100 ms.
+/// In so many of these looks, in percent, a fast CPU may have no hog while a slow CPU has one. When
+/// another task wakes on a fast CPU, its hog must wait, and an idle slow CPU takes the hog. That comes
+/// back at one of the next ticks, each of which may last some 100 ms in an emulator.
 const MOST_IDLE_PCT: usize = 30;
 
 /// A hog on each CPU; those on the fast CPUs end first. After each end the hogs that are left come
 /// to the fast CPUs, and stay there.
 fn stagger() {
     let mut hogs: Vec<Threads> = all().iter().map(|_| hog()).collect();
-    // What looks must not itself have the hogs of the fast CPUs wait.
+    // This thread looks from a slow CPU, so that it does not itself make a hog on a fast CPU wait.
     affinity::set(nix::unistd::gettid().as_raw(), &just(SLOW[1])).unwrap();
     let tid_of = |hogs: &Threads| hogs.tids[0];
     let cpus = |hogs: &[Threads]| hogs.iter().map(|hog| cpu_of(tid_of(hog))).collect::<Vec<_>>();
