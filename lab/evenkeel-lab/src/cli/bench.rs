@@ -342,7 +342,7 @@ pub struct TurnArgs {
     /// Measure only these contestants and the baseline [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub contestants: Vec<String>,
-    /// Measure only the figures whose names begin so; programs that no figure needs are not run, as far
+    /// Measure only figures with names that begin so; programs that no figure needs are not run, as far
     /// as that is known [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub figures: Vec<String>,

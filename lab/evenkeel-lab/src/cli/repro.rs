@@ -23,7 +23,7 @@ pub struct ReproArgs {
     /// minutes).
     #[arg(long, conflicts_with = "runs")]
     pub quick: bool,
-    /// Fail with exit code 1 if an aim was missed, and name the aim. Not with --quick, whose few runs
+    /// Fail with exit code 1 if an aim was missed, and name the aim. Not with --quick: its few runs
     /// decide nothing.
     #[arg(long, conflicts_with = "quick")]
     pub check: bool,
