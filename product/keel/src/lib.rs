@@ -87,4 +87,4 @@ pub use slice::Slice;
 pub use statistics::{CpuStatistics, Statistics};
 pub use support::{Unsupported, support};
 pub use topology::TopologyError;
-pub use zone::{Level, Zone};
+pub use zone::{Knob, Level, Zone};

@@ -11,16 +11,28 @@ use serde::Deserialize;
 use crate::layout::RawZone;
 use crate::option_error::{OptionError, from_text};
 
-/// A knob: the paper's name, other spellings of it in the paper, what it may be and is by default.
-struct Knob {
-    name: &'static str,
+/// A knob of the gate.
+#[derive(Debug)]
+pub struct Knob {
+    /// The paper's name.
+    pub name: &'static str,
+    /// Other spellings of it in the paper.
     aliases: &'static [&'static str],
-    range: RangeInclusive<u32>,
-    default: u32,
+    /// The values that it may have.
+    pub range: RangeInclusive<u32>,
+    /// Its value unless another one is set.
+    pub default: u32,
+    /// What it does, for users.
+    pub help: &'static str,
 }
 
-const fn knob(name: &'static str, range: RangeInclusive<u32>, default: u32) -> Knob {
-    Knob { name, aliases: &[], range, default }
+const fn knob(
+    name: &'static str,
+    range: RangeInclusive<u32>,
+    default: u32,
+    help: &'static str,
+) -> Knob {
+    Knob { name, aliases: &[], range, default, help }
 }
 
 /// The knob that the levels' names are for.
@@ -30,17 +42,55 @@ const MAX_TIME_MS: u32 = 3_600_000;
 
 /// In the order of `struct zone_knobs` in `policy/gate.h`.
 const KNOBS: [Knob; 8] = [
-    knob(LEVEL, 0..=4, 0),
+    knob(
+        LEVEL,
+        0..=4,
+        0,
+        "Set the level, which is the utilisation above which load is balanced: 0 cold and 1 warm-low \
+         30 %, 2 warm-mid 50 %, 3 warm-high and 4 hot 80 %",
+    ),
     Knob {
         aliases: &["balance_cpus_avg_enable", "bal_cpu_avg_enable"],
-        ..knob("bal_cpus_avg_enable", 0..=1, 0)
+        ..knob(
+            "bal_cpus_avg_enable",
+            0..=1,
+            0,
+            "Choose the utilisation that is compared with the level: 0 that of the CPU that the task \
+             would leave, 1 the mean of all CPUs",
+        )
     },
-    knob("balance_idle_cal", 0..=1, 0),
-    knob("balance_weight_enable", 0..=1, 1),
-    knob("balance_weight_prize_score", 0..=50, 5),
-    knob("balance_weight_punish_score", 0..=50, 5),
-    knob("balance_weight_prize_time", 0..=MAX_TIME_MS, 5_000),
-    knob("balance_weight_punish_time", 0..=MAX_TIME_MS, 5_000),
+    knob("balance_idle_cal", 0..=1, 0, "Count CPUs that idle in that mean: 1 yes, 0 no"),
+    knob(
+        "balance_weight_enable",
+        0..=1,
+        1,
+        "Let scores of tasks shift the utilisation at the levels 1 to 3: 1 yes, 0 no",
+    ),
+    knob(
+        "balance_weight_prize_score",
+        0..=50,
+        5,
+        "Set the prize, which keeps a task on its CPU: so many points of utilisation less",
+    ),
+    knob(
+        "balance_weight_punish_score",
+        0..=50,
+        5,
+        "Set the punishment, with which a task migrates more easily: so many points of utilisation \
+         more",
+    ),
+    knob(
+        "balance_weight_prize_time",
+        0..=MAX_TIME_MS,
+        5_000,
+        "Give the prize to a task that has used its CPU above the level for at least so many ms",
+    ),
+    knob(
+        "balance_weight_punish_time",
+        0..=MAX_TIME_MS,
+        5_000,
+        "Give the punishment to a task that has used its CPU above the level for fewer ms than this",
+    ),
 ];
 
 /// The levels' names, by number.
@@ -61,6 +111,11 @@ impl Default for Zone {
 impl Zone {
     /// The knob of the level, which has a flag of its own, too (`--zone`).
     pub const LEVEL: &str = LEVEL;
+
+    /// All knobs.
+    pub fn knobs() -> &'static [Knob] {
+        &KNOBS
+    }
 
     /// The names of all knobs.
     pub fn names() -> impl Iterator<Item = &'static str> {

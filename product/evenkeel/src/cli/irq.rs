@@ -113,11 +113,13 @@ pub struct IrqOnceArgs {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct IrqOptions {
-    /// What the daemon moves interrupts for; `None`: it moves none.
+    /// Choose what the daemon moves interrupts for: `level` so that no CPU loses much more than others,
+    /// `source-aware` so that packets are processed on the CPU where they are received, `off` for no
+    /// moves [default: off].
     pub mode: Option<IrqMode>,
-    /// As `irq run --interval`.
+    /// Set the time of a round, 1s to 60s, as `irq run --interval` does [default: 3s].
     pub interval: Option<RoundTime>,
-    /// As `irq run --take-over`.
+    /// Have a running irqbalance leave the moved lines alone, as `irq run --take-over` does.
     pub take_over: Option<bool>,
 }
 

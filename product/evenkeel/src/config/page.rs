@@ -2,7 +2,7 @@
 //! exists is on the page, with the text and the default of its option.
 
 use clap_mangen::roff::{Roff, bold, roman};
-use evenkeel_keel::Zone;
+use evenkeel_keel::{Knob, Zone};
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
@@ -149,12 +149,12 @@ fn alternatives(schema: &Value) -> impl Iterator<Item = &Value> {
 
 /// The knobs of the gate, which are checked by name when the file is read.
 fn knobs() -> Vec<Entry> {
-    let of = |(name, default): (&str, u32)| Entry {
-        name: name.to_owned(),
-        values: "a whole number".to_owned(),
-        text: format!("Set this knob [default: {default}]."),
+    let of = |knob: &Knob| Entry {
+        name: knob.name.to_owned(),
+        values: format!("a whole number, {} to {}", knob.range.start(), knob.range.end()),
+        text: format!("{} [default: {}].", knob.help, knob.default),
     };
-    Zone::default().values().into_iter().map(of).collect()
+    Zone::knobs().iter().map(of).collect()
 }
 
 #[cfg(test)]
@@ -173,7 +173,8 @@ mod tests {
         has("\\fBnames\\fR = a list, each text, in quotes");
         has("\\fBslice\\-us\\fR = a whole number");
         has("\\fBprograms.NAME.bonus\\fR = text, in quotes");
-        has("\\fBbalance_weight_prize_time\\fR = a whole number");
+        has("\\fBbalance_weight_prize_time\\fR = a whole number, 0 to 3600000");
+        has("Give the prize to a task that has used its CPU");
         assert!(!page.contains("a value"), "{page}");
     }
 

@@ -14,9 +14,10 @@ use super::bonus::Bonus;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Preference {
-    /// How far their threads may run ahead.
+    /// Set how far their threads may be behind in vruntime and still be preferred: a multiple of the
+    /// last run, like 3x, or a time, like 10ms [default: 3x].
     pub bonus: Bonus,
-    /// Preferred at most so often in a row on a CPU; 0: no limit.
+    /// Prefer them at most so often in a row on a CPU; 0: no limit [default: 0].
     pub limit: u64,
 }
 
@@ -32,7 +33,9 @@ impl Preference {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct IasSettings {
-    /// CPUs that aggregate together, as [`crate::grouped`] takes them; none: those of a cache.
+    /// Set which CPUs aggregate together: llc (CPUs that share a last-level cache), l2 (a level-2
+    /// cache), node, or lists like 0-3/4-7; the first CPU of each group is the master [default: CPUs
+    /// that share a cache].
     pub groups: Option<String>,
     /// Programs with processes that aggregate as soon as they run.
     pub programs: BTreeMap<Program, Preference>,
