@@ -22,7 +22,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use cluster::{ClusterArgs, ClusterOptions, ClusterPart, ClusterReportArgs, JobId};
-pub use compare::CompareArgs;
+pub use compare::{CompareArgs, PLAIN_CONTESTANTS};
 pub use help::{Example, examples};
 pub use irq::{
     IrqArgs, IrqMode, IrqOnceArgs, IrqOptions, IrqPart, IrqPlanArgs, IrqRunArgs, IrqStatusArgs,

@@ -128,6 +128,7 @@ fn plan(args: &CompareArgs) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::PLAIN_CONTESTANTS;
 
     #[test]
     fn the_kernel_alone_always_comes_first() {
@@ -141,5 +142,9 @@ mod tests {
         let error = names(&["ran"]).unwrap_err().to_string();
         let rest = all[1..].join(", ");
         assert_eq!(error, format!("there is no contestant \"ran\": give some of {rest}"));
+        // What the shell offers: all but those with several words.
+        let plain: Vec<&str> =
+            all[1..].iter().copied().filter(|name| !name.contains(' ')).collect();
+        assert_eq!(plain, PLAIN_CONTESTANTS);
     }
 }

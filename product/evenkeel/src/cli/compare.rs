@@ -5,10 +5,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+/// The contestants with names that every shell takes as one word, which it offers on Tab.
+pub const PLAIN_CONTESTANTS: [&str; 2] = ["pinned", "run"];
+
 /// `evenkeel compare`.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// Compare only these with the kernel alone, for example run [default: all that apply].
+    /// Compare only these with the kernel alone, for example pinned,run or, in quotes, "run --shares"
+    /// [default: all that apply].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub contestants: Vec<String>,
     /// Make this many rounds, 1 to 15 [default: 5, and more where rows are undecided].

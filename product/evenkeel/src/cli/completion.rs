@@ -13,11 +13,13 @@ use clap_complete::engine::{
 };
 use evenkeel_keel::{Parts, Zone};
 
+use super::compare::PLAIN_CONTESTANTS;
+
 /// Lists values of an option.
 type Candidates = fn() -> Vec<CompletionCandidate>;
 
 /// The options with such values: the command, the option's name in it, and its values.
-const OPTIONS: [(&[&str], &str, Candidates); 18] = [
+const OPTIONS: [(&[&str], &str, Candidates); 20] = [
     (&["join"], "pid", processes),
     (&["leave"], "pid", processes),
     (&["explain"], "pid", processes),
@@ -27,6 +29,7 @@ const OPTIONS: [(&[&str], &str, Candidates); 18] = [
     (&["daemon"], "speed", || {
         words(&["auto", "cpu-capacity", "cppc", "max-frequency", "bogomips", "calibrated"])
     }),
+    (&["compare"], "contestants", || words(&PLAIN_CONTESTANTS)),
     (&["sched"], "order", || words(&["fair", "ias"])),
     (&["sched"], "gate", || words(&["always", "zone"])),
     (&["sched"], "balance", || words(&["count", "capability"])),
@@ -34,6 +37,7 @@ const OPTIONS: [(&[&str], &str, Candidates); 18] = [
     (&["sched"], "ias_kick", || words(&["none", "idle", "busy"])),
     (&["sched"], "zone", || words(&LEVELS)),
     (&["zone", "get"], "knob", || Zone::names().map(CompletionCandidate::new).collect()),
+    (&["zone", "set"], "knob", || Zone::names().map(CompletionCandidate::new).collect()),
     (&["sais", "attach"], "device", devices),
     (&["irq", "run"], "program", processes),
     (&["irq", "run"], "mode", || words(&AIMS)),
@@ -184,6 +188,9 @@ mod tests {
             ["--balance=count", "--balance=capability"]
         );
         assert!(offered("evenkeel zone get ").contains(&"balance_level".to_owned()));
+        assert!(offered("evenkeel zone set bal").contains(&"balance_level".to_owned()));
+        assert_eq!(offered("evenkeel compare --contestants "), PLAIN_CONTESTANTS);
+        assert_eq!(offered("evenkeel compare --contestants run,p"), ["run,pinned"]);
     }
 
     #[test]
