@@ -120,7 +120,7 @@ fn usage_is_told_by_the_name_that_was_called() {
     for (name, usage) in [
         ("set_ias_agg", agg),
         ("set_ias_alloc", alloc),
-        ("chcb", "Usage: chcb [OPTIONS] <CMD>..."),
+        ("chcb", "Usage: chcb [OPTIONS] -- <CMD>..."),
         ("capability-balancer", "Usage: capability-balancer [OPTIONS]"),
         ("evenkeel", "Usage: evenkeel [OPTIONS] <COMMAND>"),
     ] {

@@ -71,8 +71,10 @@ pub fn command() -> clap::Command {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a parallel program at the average capability of its CPUs.
+    #[command(override_usage = "evenkeel run [OPTIONS] -- <CMD>...")]
     Run(RunArgs),
     /// Run a program with and without evenkeel, and say which is faster.
+    #[command(override_usage = "evenkeel compare [OPTIONS] -- <CMD>...")]
     Compare(CompareArgs),
     /// Balance many programs, which join by process number, name or cgroup.
     Daemon(DaemonArgs),

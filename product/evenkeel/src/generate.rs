@@ -97,6 +97,12 @@ fn write_page(command: &Command, names: &[String], directory: &Path) -> Result<(
     for part in command.get_subcommands().filter(|part| !part.is_hide_set()) {
         write_page(part, names, directory)?;
     }
+    // The synopsis is the line of `--help`: of itself, clap_mangen names each option without its value,
+    // and leaves out `--` and the dots.
+    let mut command = command.clone();
+    let usage = command.render_usage().to_string();
+    let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage).to_owned();
+    let command = command.override_usage(usage);
     let page = Man::new(command.clone());
     let mut text = Vec::new();
     page.render_title(&mut text)?;
@@ -178,5 +184,35 @@ mod tests {
             let target = target.trim_end().strip_prefix(".so man1/").unwrap();
             assert!(dir.path().join(target).exists(), "{target}");
         }
+        let synopsis = "\\fBevenkeel run\\fR [OPTIONS] \\-\\- <CMD>...\n";
+        assert!(page.contains(synopsis), "{page}");
+    }
+
+    /// Texts of the pages are comments in our sources, but their readers know no Rust.
+    #[test]
+    fn no_page_has_words_of_rust() {
+        let dir = tempfile::tempdir().unwrap();
+        write_pages(command(), dir.path()).unwrap();
+        for entry in fs::read_dir(dir.path()).unwrap() {
+            let path = entry.unwrap().path();
+            let page = fs::read_to_string(&path).unwrap();
+            for line in page.lines() {
+                assert_eq!(word_of_rust(line), None, "{path:?}: {line}");
+            }
+        }
+        assert_eq!(word_of_rust("in these networks (all: 0.0.0.0/0,::/0); none: all"), None);
+        assert_eq!(word_of_rust("as crate::grouped takes them"), Some("::"));
+        assert_eq!(word_of_rust("None: it moves none"), Some("None"));
+    }
+
+    /// A path of Rust, or a value of it.
+    fn word_of_rust(line: &str) -> Option<&'static str> {
+        // Without a name before it, `::` is an address of IPv6.
+        let is_path = |(at, _): (usize, &str)| line[..at].ends_with(char::is_alphanumeric);
+        if line.match_indices("::").any(is_path) {
+            return Some("::");
+        }
+        let mut words = line.split(|c: char| !c.is_alphanumeric());
+        words.any(|word| word == "None").then_some("None")
     }
 }
