@@ -174,11 +174,12 @@ pub struct RunArgs {
     /// Only observe, and report the moves; make none.
     #[arg(long)]
     pub dry_run: bool,
-    /// Print no summary at the end.
+    /// Print no summary at the end; in a job of Slurm also keep no record for evenkeel cluster report.
     #[arg(short, long)]
     pub quiet: bool,
-    /// Write the summary as JSON to this file, - for standard output; of several ranks each has its own
-    /// file, with %r in the name for the rank's number.
+    /// Write the summary as JSON to this file; - is standard output, where it follows what the command
+    /// prints: a file keeps both apart. Of several ranks each has its own file, with %r in the name for
+    /// the rank's number.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write where each thread ran, what took each CPU's time, the decisions and the gain to this file
@@ -189,7 +190,8 @@ pub struct RunArgs {
     #[arg(long)]
     pub explain: bool,
     /// Let the daemon balance the command, by the daemon's options; without a daemon, or if it refuses,
-    /// balance it here. What the daemon does is in status and explain.
+    /// balance it here. No summary is printed: evenkeel status shows the gain while the command runs,
+    /// and evenkeel explain the decisions.
     #[arg(long, conflicts_with_all = ["dry_run", "json", "perfetto", "explain"])]
     pub join: bool,
     /// Divide the iterations of OpenMP loops (clang, flang) by capability, instead of moving threads
