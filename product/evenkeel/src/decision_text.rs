@@ -43,3 +43,26 @@ pub fn summarise(decision: &Decision) -> String {
     let lines = [words.news, words.moves, words.refused, words.reasons].concat();
     if lines.is_empty() { "no moves".to_owned() } else { lines.join("; ") }
 }
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_capability::Reason;
+
+    /// The page has N for each figure.
+    #[test]
+    fn the_page_on_levers_quotes_reasons_as_they_are_printed() {
+        let page = include_str!("../../../docs/how-to/lever.md");
+        for reason in [
+            Reason::PhasesTooShort { phase_ns: 4_000_000 },
+            Reason::Steady { lag_ns: 3_000_000 },
+            Reason::Bound,
+            Reason::Balanced { spread_ppm: 20_000 },
+        ] {
+            let printed = reason.to_string();
+            let is_figure = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
+            let words = printed.split(' ').map(|word| if is_figure(word) { "N" } else { word });
+            let quoted = format!("`{}`", words.collect::<Vec<_>>().join(" "));
+            assert!(page.contains(&quoted), "{quoted}");
+        }
+    }
+}
