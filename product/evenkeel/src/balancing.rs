@@ -123,17 +123,31 @@ fn listed_cpus(name: &str) -> CpuSet {
 /// # Errors
 /// The text names an unknown source, or a CPU that does not exist or is offline.
 pub fn speed_source(text: Option<&str>) -> Result<SpeedSource> {
-    Ok(match text {
-        None => SpeedSource::Auto,
-        Some("calibrated") => SpeedSource::Calibrated(calibrate(&online_cpus())?),
-        Some(text) => {
-            let source: SpeedSource = text.parse().context("--speed (besides `calibrated`)")?;
-            if let SpeedSource::Given(speeds) = &source {
-                check_online(&speeds.keys().copied().collect()).context("--speed")?;
-            }
-            source
-        }
+    Ok(match known_source(text)? {
+        Some(source) => source,
+        None => SpeedSource::Calibrated(calibrate(&online_cpus())?),
     })
+}
+
+/// The same check without a measurement, which takes a while.
+///
+/// # Errors
+/// As [`speed_source`].
+pub fn check_speed(text: Option<&str>) -> Result<()> {
+    known_source(text).map(drop)
+}
+
+/// The source; `None`: the speeds are to be measured.
+fn known_source(text: Option<&str>) -> Result<Option<SpeedSource>> {
+    let source: SpeedSource = match text {
+        None => SpeedSource::Auto,
+        Some("calibrated") => return Ok(None),
+        Some(text) => text.parse().context("--speed (besides `calibrated`)")?,
+    };
+    if let SpeedSource::Given(speeds) = &source {
+        check_online(&speeds.keys().copied().collect()).context("--speed")?;
+    }
+    Ok(Some(source))
 }
 
 /// The machine as sysfs shows it; `None`, with a warning, where sysfs cannot be read.

@@ -7,6 +7,7 @@
 
 pub mod page;
 pub mod report;
+pub mod usable;
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Read};

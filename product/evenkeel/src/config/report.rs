@@ -8,7 +8,8 @@ use anyhow::{Result, bail};
 use evenkeel_keel::Zone;
 use toml::{Table, Value};
 
-use super::{default_files, parse, read, read_default};
+use super::usable::check_all;
+use super::{Config, default_files, parse, read, read_default};
 use crate::cli::ConfigCommand;
 
 /// The tables of a file, in the order in which they are shown.
@@ -93,11 +94,28 @@ impl Content {
 
 fn check(named: &[PathBuf], asked_for: Option<&Path>) -> Result<i32> {
     let mut code = 0;
+    // The default files are used together, a named one without others.
+    let are_together = named.is_empty() && asked_for.is_none();
+    let mut farther = Config::default();
     for Source { path, content } in sources(named, asked_for)? {
-        match content {
-            Content::Absent => println!("{}: does not exist", path.display()),
-            Content::Right(_) => println!("{}: is right", path.display()),
-            Content::Wrong(why) => {
+        let why = match content {
+            Content::Absent => {
+                println!("{}: does not exist", path.display());
+                continue;
+            }
+            Content::Wrong(why) => Some(why),
+            Content::Right(table) => {
+                let config = parse(&table.to_string())?.or(std::mem::take(&mut farther));
+                let wrong = check_all(&config).err();
+                if are_together && wrong.is_none() {
+                    farther = config;
+                }
+                wrong.map(|why| format!("{}: {why:#}", path.display()))
+            }
+        };
+        match why {
+            None => println!("{}: is right", path.display()),
+            Some(why) => {
                 code = 1;
                 println!("{why}");
             }
@@ -231,11 +249,14 @@ mod tests {
         let [right, wrong, absent] = ["right", "wrong", "absent"].map(|name| dir.path().join(name));
         std::fs::write(&right, "[run]\npolicy = \"lag\"\n").unwrap();
         std::fs::write(&wrong, "[run]\npolicy = \"best\"\n").unwrap();
+        let of_no_use = dir.path().join("of-no-use");
+        std::fs::write(&of_no_use, "[run]\nselection = \"cache\"\n").unwrap();
         let check = |files: &[&PathBuf]| {
             check(&files.iter().map(|path| (*path).clone()).collect::<Vec<_>>(), None)
         };
         assert_eq!(check(&[&right]).unwrap(), 0);
         assert_eq!(check(&[&right, &wrong]).unwrap(), 1);
+        assert_eq!(check(&[&of_no_use]).unwrap(), 1);
         assert!(check(&[&absent]).unwrap_err().to_string().contains("does not exist"));
         let why = show(&sources(&[wrong], None).unwrap()).unwrap_err().to_string();
         assert!(why.contains("wrong: ") && why.contains("best"), "{why}");
