@@ -133,6 +133,21 @@ fn the_runs_have_the_configuration_that_is_named() {
 }
 
 #[test]
+fn a_wrong_configuration_is_told_before_the_first_run() {
+    let host = Host::new();
+    let (config, log) = (host.path("wrong.toml"), host.path("log"));
+    for wrong in ["[run]\npolcy = \"lag\"\n", "[run]\ncpus = \"x-\"\n"] {
+        std::fs::write(&config, wrong).unwrap();
+        let mut command = host.evenkeel(["compare", "--config"]);
+        command.arg(&config).args(["--", "touch"]).arg(&log);
+        let output = output(&mut command);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(text(&output.stderr).contains("wrong.toml"), "{output:?}");
+        assert!(!log.exists(), "the program was started");
+    }
+}
+
+#[test]
 fn a_program_that_fails_by_itself_is_an_error() {
     let host = Host::new();
     let log = host.path("log");

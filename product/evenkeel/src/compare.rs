@@ -27,29 +27,37 @@ use anyhow::{Context, Result, bail};
 use evenkeel_trial::{Case, Plan, interrupt, run};
 
 use crate::cli::CompareArgs;
+use crate::config;
+use crate::config::usable::check_run;
+use crate::exit::UNSUCCESSFUL;
 use crate::report_file::{ReportFile, is_standard_output};
 use contestant::Contestant;
 pub use result::Comparison;
 use turns::{TIME, Turns};
 
-/// Compares, and prints the table. `config` is the configuration file of the runs under evenkeel, in
-/// place of the default ones. Returns 0, or 128 + n where signal n ended it early: then the table has
-/// what was measured until then.
+/// Compares, and prints the table. `file` is the configuration file of the runs under evenkeel, in place
+/// of the default ones. Returns 0; 1 where evenkeel itself failed in a run, and nothing is shown to be
+/// faster; or 128 + n where signal n ended it early: then the table has what was measured until then.
 ///
 /// # Errors
-/// A contestant has a wrong name, the configuration file can be read only once, the program cannot be
-/// run by the kernel alone, or the result cannot be written, also because both of its forms have one
-/// file.
-pub fn main(args: &CompareArgs, config: Option<&Path>) -> Result<i32> {
+/// A contestant has a wrong name, the configuration is wrong or can be read only once, the program
+/// cannot be run by the kernel alone, or the result cannot be written, also because both of its forms
+/// have one file.
+pub fn main(args: &CompareArgs, file: Option<&Path>) -> Result<i32> {
     let contestants = chosen(&args.contestants)?;
     let is_pipe = |path: &&Path| path.metadata().is_ok_and(|file| file.file_type().is_fifo());
-    if let Some(path) = config.filter(is_pipe) {
+    if let Some(path) = file.filter(is_pipe) {
         bail!(
             "--config {}: it is a pipe, and each run under evenkeel reads the configuration anew: give \
              a regular file",
             path.display()
         );
     }
+    // Each run under evenkeel would end by what is wrong in it.
+    check_run(&config::load(file)?).with_context(|| {
+        let default = "configuration (evenkeel config check names the file)".to_owned();
+        file.map_or(default, |path| path.display().to_string())
+    })?;
     let open = |option, path: &Option<PathBuf>| {
         path.as_deref().map(|path| ReportFile::open(option, path)).transpose()
     };
@@ -64,7 +72,7 @@ pub fn main(args: &CompareArgs, config: Option<&Path>) -> Result<i32> {
         has_second_baseline: true,
         ..Case::default()
     };
-    let mut turns = Turns::new(&args.command, config, &contestants, args.run_limit.into())?;
+    let mut turns = Turns::new(&args.command, file, &contestants, args.run_limit.into())?;
     let records = {
         let _watch = interrupt::watch();
         run(&[case], &[turns::time()], &plan, &mut turns)?
@@ -97,7 +105,8 @@ pub fn main(args: &CompareArgs, config: Option<&Path>) -> Result<i32> {
     if let Some(file) = html {
         file.write(page::page(&result, &page::MachineNow::read()).as_bytes())?;
     }
-    Ok(interrupt::exit_code())
+    let was_in_vain = interrupt::asked().is_none() && !result.has_verdict();
+    Ok(if was_in_vain { UNSUCCESSFUL } else { interrupt::exit_code() })
 }
 
 /// The kernel alone, and the contestants of these names; without names all.

@@ -161,6 +161,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
     let reads_it = matches!(
         cli.command,
         Command::Run(_)
+            | Command::Compare(_)
             | Command::Daemon(_)
             | Command::Sched(_)
             | Command::Cluster(_)

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
@@ -57,6 +57,27 @@ impl fmt::Display for TooLong {
 }
 
 impl std::error::Error for TooLong {}
+
+/// The error of a command that ended by itself, and without success.
+#[derive(Debug)]
+pub struct Failed {
+    name: String,
+    /// How it ended.
+    pub status: ExitStatus,
+    errors: String,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = match self.errors.trim() {
+            "" => "it wrote nothing to standard error",
+            said => said,
+        };
+        write!(f, "{} failed ({}): {said}", self.name, self.status)
+    }
+}
+
+impl std::error::Error for Failed {}
 
 /// A command that runs. Dropping it ends it.
 pub struct Running {
@@ -167,7 +188,7 @@ impl Running {
     /// Waits for the end.
     ///
     /// # Errors
-    /// It fails, takes more than two minutes, or a signal asks for the end meanwhile.
+    /// It fails ([`Failed`]), takes more than two minutes, or a signal asks for the end meanwhile.
     pub fn wait(self) -> Result<Ended> {
         self.wait_at_most(RUN_LIMIT, |_| {})
     }
@@ -176,7 +197,8 @@ impl Running {
     /// then less and less often, at last each 100 ms.
     ///
     /// # Errors
-    /// It fails, takes more time than `limit` ([`TooLong`]), or a signal asks for the end meanwhile.
+    /// It fails ([`Failed`]), takes more time than `limit` ([`TooLong`]), or a signal asks for the end
+    /// meanwhile.
     pub fn wait_at_most(mut self, limit: Duration, mut look: impl FnMut(u32)) -> Result<Ended> {
         let waited = wait(&mut self.child, self.start, limit, &mut look);
         let seconds = self.start.elapsed().as_secs_f64();
@@ -184,7 +206,7 @@ impl Running {
         let status = waited?;
         let errors = text(&self.errors)?;
         if !status.success() {
-            bail!("{} failed ({status}): {}", self.name, errors.trim());
+            return Err(Failed { name: self.name.clone(), status, errors }.into());
         }
         Ok(Ended { seconds, output: text(&self.output)?, errors })
     }
@@ -305,6 +327,8 @@ mod tests {
     fn a_failure_is_told_with_its_words() {
         let error = run(&mut shell("echo because >&2; exit 3")).unwrap_err().to_string();
         assert!(error.contains("exit status: 3") && error.contains("because"), "{error}");
+        let error = run(&mut shell("exit 1")).unwrap_err().to_string();
+        assert_eq!(error, "sh failed (exit status: 1): it wrote nothing to standard error");
         let error = run(&mut Command::new("/no/such/program")).unwrap_err().to_string();
         assert_eq!(error, "cannot start /no/such/program");
     }

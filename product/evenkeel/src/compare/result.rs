@@ -67,6 +67,9 @@ pub struct Row {
     pub runs: usize,
     /// Why it was left out.
     pub left_out: Option<String>,
+    /// Evenkeel itself refused or failed in a run.
+    #[serde(skip)]
+    pub is_refused: bool,
 }
 
 impl Comparison {
@@ -83,6 +86,7 @@ impl Comparison {
                 ratio: judged.map(|judged| judged.comparison.ratio.median),
                 ratio_ci95: judged.map(|judged| judged.comparison.ratio.ci95()),
                 printed: printed.map(|(baseline, ours)| Agreement::of(baseline, ours)),
+                is_refused: turns.is_refused(place),
                 ..Row::of(line, contestants.get(place).map_or("", |one| one.what))
             }
         });
@@ -112,6 +116,12 @@ impl Comparison {
 }
 
 impl Comparison {
+    /// Whether the comparison says which command line to use: not where only evenkeel's own failure is
+    /// known.
+    pub fn has_verdict(&self) -> bool {
+        best(&self.rows).is_some() || !self.rows.iter().any(|row| row.is_refused)
+    }
+
     /// What must be said about the table, a line each.
     pub fn notes(&self) -> Vec<String> {
         let named = self.rows.iter().filter(|row| !row.is_again);
@@ -154,6 +164,7 @@ impl Row {
             runs: line.samples().count(),
             // After a signal everything ends for that reason.
             left_out: line.failed.clone().filter(|_| interrupt::asked().is_none()),
+            is_refused: false,
         }
     }
 
@@ -210,7 +221,15 @@ fn best(rows: &[Row]) -> Option<&Row> {
 
 fn nothing_is_better(rows: &[Row]) -> String {
     let is_undecided = |row: &&Row| !row.is_again && row.verdict == Some(Verdict::Undecided);
-    if rows.iter().any(Row::is_better) {
+    let refused = rows.iter().filter(|row| row.is_refused).map(|row| row.contestant.as_str());
+    let refused: Vec<&str> = refused.collect();
+    if !refused.is_empty() {
+        format!(
+            "There is no verdict: evenkeel itself failed in {}, for the reason above. Mend that, and \
+             compare once more.",
+            refused.join(", ")
+        )
+    } else if rows.iter().any(Row::is_better) {
         "Nothing is shown to be faster by more than the kernel alone differs from itself: compare once \
          more when nothing else changes on the machine."
             .to_owned()
@@ -280,6 +299,7 @@ pub mod tests {
             printed: Some(Agreement::Same),
             runs: 5,
             left_out: None,
+            is_refused: false,
         }
     }
 
@@ -327,6 +347,35 @@ pub mod tests {
         let interval =
             "default again: the same once more; it differed by up to 2.0 % (95 % interval)";
         assert_eq!(notes_of_again(&[again(6)]), [interval]);
+    }
+
+    #[test]
+    fn a_failure_of_evenkeel_is_no_verdict_on_the_program() {
+        let why = || Some("evenkeel failed (exit status: 3)".to_owned());
+        let refused = |name| Row {
+            verdict: None,
+            ratio: None,
+            ratio_ci95: None,
+            left_out: why(),
+            is_refused: true,
+            ..row(name, 1.0, Verdict::Undecided)
+        };
+        let comparison = |rows: Vec<Row>| Comparison {
+            command: Vec::new(),
+            version: "0",
+            is_partial: false,
+            sentence: nothing_is_better(&rows),
+            rows,
+            recommended: String::new(),
+            again: String::new(),
+        };
+        let none = comparison(vec![refused("run"), row("pinned", 0.9, Verdict::Worse)]);
+        assert!(none.sentence.contains("no verdict: evenkeel itself failed in run,"), "{none}");
+        assert!(!none.has_verdict());
+        assert!(
+            comparison(vec![refused("run"), row("pinned", 1.2, Verdict::Better)]).has_verdict()
+        );
+        assert!(comparison(vec![row("run", 0.9, Verdict::Worse)]).has_verdict());
     }
 
     #[test]

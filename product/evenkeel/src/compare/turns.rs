@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use evenkeel_cbinfo::{Family, Runtimes};
 use evenkeel_host::Summary;
-use evenkeel_trial::command::{Running, TooLong};
+use evenkeel_trial::command::{Failed, Running, TooLong};
 use evenkeel_trial::display::Display;
 use evenkeel_trial::{Better, Caller, Figure, Progress, Sample, Seat, Slot};
 use tempfile::TempDir;
@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use super::contestant::Contestant;
 use super::printed::Printed;
 use super::runtime::{has_openmp, note_families};
+use crate::exit::{IMPOSSIBLE, REFUSED};
 
 /// The figure that decides: from the start of the program to its end, in s.
 pub const TIME: &str = "time";
@@ -46,6 +47,8 @@ pub struct Turns<'a> {
     has_baseline: bool,
     /// What the program printed, by contestant.
     printed: BTreeMap<usize, BTreeSet<Printed>>,
+    /// Contestants in which evenkeel itself refused or failed.
+    refused: BTreeSet<usize>,
 }
 
 impl<'a> Turns<'a> {
@@ -71,6 +74,7 @@ impl<'a> Turns<'a> {
             seen: BTreeSet::new(),
             has_baseline: true,
             printed: BTreeMap::new(),
+            refused: BTreeSet::new(),
         })
     }
 
@@ -87,6 +91,12 @@ impl<'a> Turns<'a> {
     /// The contestants, the baseline first.
     pub fn contestants(&self) -> &[Contestant] {
         self.contestants
+    }
+
+    /// Whether evenkeel itself refused or failed in a run of a contestant: that says nothing about the
+    /// program's pace.
+    pub fn is_refused(&self, contestant: usize) -> bool {
+        self.refused.contains(&contestant)
     }
 
     /// What the runs of a contestant printed.
@@ -119,7 +129,14 @@ impl Turns<'_> {
         });
         let ended = match ended {
             Err(why) if why.is::<TooLong>() => bail!("{why}; --run-limit TIME allows longer runs"),
-            ended => ended?,
+            Err(why) => {
+                let status = why.downcast_ref::<Failed>().and_then(|failed| failed.status.code());
+                if contestant.has_summary() && is_refusal(status, &summary) {
+                    self.refused.insert(index);
+                }
+                return Err(why);
+            }
+            Ok(ended) => ended,
         };
         output.rewind()?;
         let printed = Printed::read(output).context("cannot read what the program printed")?;
@@ -138,6 +155,13 @@ impl Turns<'_> {
         }
         Ok(sample)
     }
+}
+
+/// Whether `evenkeel run` ended with a code of its own. Where that is the code of the program, there is
+/// a summary.
+fn is_refusal(code: Option<i32>, summary: &Path) -> bool {
+    let is_own = code.is_some_and(|code| code == i32::from(REFUSED) || code == IMPOSSIBLE);
+    is_own && !summary.metadata().is_ok_and(|file| file.len() > 0)
 }
 
 impl Caller for Turns<'_> {
@@ -164,5 +188,26 @@ impl Caller for Turns<'_> {
         if self.has_baseline {
             self.display.show(progress);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_of_the_program_is_no_refusal_of_evenkeel() {
+        let dir = tempfile::tempdir().unwrap();
+        let summary = dir.path().join("summary.json");
+        for code in [2, 3] {
+            assert!(is_refusal(Some(code), &summary), "{code}");
+        }
+        for code in [None, Some(1), Some(127)] {
+            assert!(!is_refusal(code, &summary), "{code:?}");
+        }
+        std::fs::write(&summary, "").unwrap();
+        assert!(is_refusal(Some(2), &summary));
+        std::fs::write(&summary, "{}").unwrap();
+        assert!(!is_refusal(Some(2), &summary));
     }
 }
