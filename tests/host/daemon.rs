@@ -259,6 +259,8 @@ fn joins_that_are_refused_say_why() {
         assert_eq!(run.status.code(), Some(2), "{words:?}: {run:?}");
         assert!(text(&run.stderr).contains("without its directory"), "{words:?}: {run:?}");
     }
+    // A rule that no process can match.
+    says(&mut host.evenkeel(["daemon", "--cgroup", "hpc.slice"]), 2, "is not a cgroup");
     let daemon = Daemon::start(&host, &[]);
     let own = daemon.pid().to_string();
     for (program, why) in [

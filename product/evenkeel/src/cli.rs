@@ -30,7 +30,7 @@ pub use irq::{
 };
 pub use keel::{IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions};
 pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
-pub use shared::{CommandName, FaultArgs, Interval, JsonArgs};
+pub use shared::{CgroupPath, CommandName, FaultArgs, Interval, JsonArgs};
 pub use top::TopArgs;
 
 use shared::process_number;
@@ -243,7 +243,7 @@ pub struct DaemonOptions {
     pub names: Vec<CommandName>,
     /// Let all processes of this cgroup join by themselves; may be given several times.
     #[arg(long = "cgroup", value_name = "PATH")]
-    pub cgroups: Vec<String>,
+    pub cgroups: Vec<CgroupPath>,
     /// Serve OpenMetrics at this loopback address, for example 127.0.0.1:9469, or for other machines at
     /// public:ADDRESS [default: off].
     #[arg(long, value_name = "ADDRESS")]

@@ -375,6 +375,8 @@ mod tests {
             ("[sched]\nshield = \"3-2\"", "runs backwards"),
             ("[sched]\nmax-idle-wait = \"10\"", "wait \"10\""),
             ("[daemon]\nname = [\"a\"]", "name"),
+            ("[daemon]\ncgroups = [\"hpc.slice\"]", "\"hpc.slice\" is not a cgroup"),
+            ("[daemon]\ncgroups = [\"/\"]", "the root cgroup holds all processes"),
             ("[daemon]\nmetrics = \"everywhere\"", "metrics"),
         ] {
             let error = toml::from_str::<Config>(text).unwrap_err().to_string();

@@ -48,7 +48,8 @@ pub fn main(args: &DaemonArgs, file: Option<&Path>) -> Result<i32> {
         let (options, daemon) = read()?;
         let options = balancing_options(&options, args.dry_run)?;
         let names = daemon.names.into_iter().map(|name| name.0).collect();
-        Ok(Settings { options, names, cgroups: daemon.cgroups })
+        let cgroups = daemon.cgroups.into_iter().map(|cgroup| cgroup.0).collect();
+        Ok(Settings { options, names, cgroups })
     };
     let (options, daemon) = read()?;
     let machine = machine(speed_source(options.speed.as_deref())?)

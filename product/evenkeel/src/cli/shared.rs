@@ -1,6 +1,7 @@
 //! Arguments and values that several commands share.
 
 use clap::Args;
+use evenkeel_host::daemon::check_cgroup_name;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -81,6 +82,28 @@ impl TryFrom<String> for CommandName {
 
     fn try_from(text: String) -> Result<Self, String> {
         text.parse().map_err(|why| format!("name \"{text}\": {why}"))
+    }
+}
+
+/// The path of a cgroup, as /proc/PID/cgroup shows it or below /sys/fs/cgroup.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
+pub struct CgroupPath(pub String);
+
+impl std::str::FromStr for CgroupPath {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        check_cgroup_name(text).map_err(|refusal| refusal.why)?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for CgroupPath {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse().map_err(|why| format!("cgroups: {why}"))
     }
 }
 

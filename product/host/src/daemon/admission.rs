@@ -204,8 +204,11 @@ fn ancestors(
     .take(256)
 }
 
-/// The directory of a cgroup that is named by its full path or as /proc/PID/cgroup shows it.
-pub(crate) fn cgroup_dir(name: &str) -> Result<PathBuf, Refusal> {
+/// Checks that a text can name a cgroup that may join. The cgroup need not exist yet.
+///
+/// # Errors
+/// It is no absolute path, or names the root cgroup.
+pub fn check_cgroup_name(name: &str) -> Result<(), Refusal> {
     let given = Path::new(name);
     if !given.is_absolute() || given.components().any(|part| part.as_os_str() == "..") {
         return refuse(
@@ -213,13 +216,19 @@ pub(crate) fn cgroup_dir(name: &str) -> Result<PathBuf, Refusal> {
             format!("\"{name}\" is not a cgroup: give its path, like /system.slice/app.service"),
         );
     }
-    let root = Path::new(CGROUP_ROOT);
-    if given == Path::new("/") || given == root {
+    if given == Path::new("/") || given == Path::new(CGROUP_ROOT) {
         return refuse(
             Errno::EPERM,
             "the root cgroup holds all processes: name the cgroup of the program",
         );
     }
+    Ok(())
+}
+
+/// The directory of a cgroup that is named by its full path or as /proc/PID/cgroup shows it.
+pub(crate) fn cgroup_dir(name: &str) -> Result<PathBuf, Refusal> {
+    check_cgroup_name(name)?;
+    let (given, root) = (Path::new(name), Path::new(CGROUP_ROOT));
     let below = root.join(given.strip_prefix("/").unwrap_or(given));
     let found = [given.to_owned(), below]
         .into_iter()

@@ -55,7 +55,7 @@ use crate::clock::monotonic_ns;
 use crate::latency::ask_for_short_slices;
 use crate::wait::wait_readable;
 
-pub use admission::{How, ProcessToJoin, Refusal};
+pub use admission::{How, ProcessToJoin, Refusal, check_cgroup_name};
 pub use known_metrics::{Kind, MAX_SERIES, METRICS, Metric, table_of_metrics};
 pub use metrics::{MetricsAddress, MetricsError, Pages, answer_metrics_request};
 pub use programs::Quota;
