@@ -3,16 +3,20 @@
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use evenkeel_host::Accounting;
-use evenkeel_host::doctor::{Asymmetry, Check, CpuNow, Report, Request, State, examine};
+use evenkeel_host::doctor::{
+    Asymmetry, Check, CheckName, CpuNow, Report, Request, State, can_balance, examine,
+};
 use evenkeel_machine::CAPABILITY_SCALE;
 
 use crate::cli::DoctorArgs;
-use crate::daemon_client;
+use crate::config::usable::check_run;
+use crate::{config, daemon_client};
 
 /// Width of the text in columns.
 const WIDTH: u16 = 80;
@@ -21,14 +25,18 @@ const LISTED_CPUS: usize = 16;
 /// Of more CPUs, this many of the worst are listed.
 const WORST_CPUS: usize = 8;
 
-/// Examines the machine and prints the report. Returns 0 when `evenkeel run` can balance here (even
-/// if only with /proc), 1 when it cannot.
+/// Examines the machine and the configuration (`file`, or the default ones), and prints the report.
+/// Returns 0 when `evenkeel run` can balance here (even if only with /proc), 1 when it cannot.
 ///
 /// # Errors
-/// Standard output cannot be written to.
-pub fn main(args: DoctorArgs) -> Result<i32> {
+/// The file cannot be read or parsed, or standard output cannot be written to.
+pub fn main(args: DoctorArgs, file: Option<&Path>) -> Result<i32> {
+    let configuration = match file {
+        Some(_) => check_run(&config::load(file)?),
+        None => default_configuration(),
+    };
     let watch = Duration::from_nanos(args.watch.ns);
-    let report = examine(&request(watch, args.calibrate));
+    let report = with_configuration(examine(&request(watch, args.calibrate)), configuration);
     let text =
         if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { render(&report) };
     match std::io::stdout().lock().write_all(text.as_bytes()) {
@@ -41,7 +49,38 @@ pub fn main(args: DoctorArgs) -> Result<i32> {
 
 /// The text of a report, after watching the CPUs for this long.
 pub fn text(watch: Duration) -> String {
-    render(&examine(&request(watch, false)))
+    render(&with_configuration(examine(&request(watch, false)), default_configuration()))
+}
+
+/// Whether `evenkeel run` takes the default files.
+fn default_configuration() -> Result<()> {
+    check_run(&config::load(None)?)
+}
+
+/// The report with a check of the configuration: with a wrong one, every `evenkeel run` ends at once.
+fn with_configuration(mut report: Report, configuration: Result<()>) -> Report {
+    let (state, found, meaning, remedy) = match configuration {
+        Ok(()) => (State::Ok, "evenkeel run takes it".to_owned(), None, None),
+        Err(why) => (
+            State::Missing,
+            without_excerpt(&format!("{why:#}")),
+            Some("evenkeel run and daemon end with code 2 and start nothing".to_owned()),
+            Some("evenkeel config check".to_owned()),
+        ),
+    };
+    let name = CheckName::Configuration;
+    report.checks.push(Check { name, state, needed: true, found, meaning, remedy });
+    report.can_balance = can_balance(&report.checks);
+    report
+}
+
+/// An error of the TOML parser in one line, without the lines of the file that it shows.
+fn without_excerpt(why: &str) -> String {
+    let is_excerpt = |line: &str| {
+        let number = line.split_once('|').map(|(number, _)| number.trim());
+        number.is_some_and(|number| number.chars().all(|c| c.is_ascii_digit()))
+    };
+    why.lines().filter(|line| !is_excerpt(line)).collect::<Vec<_>>().join(": ")
 }
 
 fn request(watch: Duration, calibrate: bool) -> Request {
@@ -49,12 +88,17 @@ fn request(watch: Duration, calibrate: bool) -> Request {
 }
 
 fn render(report: &Report) -> String {
+    let is_wrong =
+        |check: &Check| check.name == CheckName::Configuration && check.state == State::Missing;
     let headline = match (report.can_balance, report.accounting) {
         (true, Accounting::Cbinfo | Accounting::Daemon) => {
             "evenkeel run works here, with exact accounting."
         }
         (true, Accounting::Procfs | Accounting::None) => {
             "evenkeel run works here, but only with approximate figures from /proc."
+        }
+        (false, _) if report.checks.iter().any(is_wrong) => {
+            "evenkeel run does not start here: the configuration is wrong."
         }
         (false, _) => "evenkeel run cannot balance here: programs run as they would without it.",
     };
@@ -183,7 +227,7 @@ fn paragraph(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenkeel_host::doctor::{CheckName, FORMAT};
+    use evenkeel_host::doctor::FORMAT;
 
     fn cpu(cpu: u32) -> CpuNow {
         CpuNow {
@@ -251,6 +295,19 @@ mod tests {
         assert!(text.contains("(the 8 worst; 292 better ones left out)"));
         assert!(text.lines().count() < 40, "{text}");
         assert!(!render(&report(16)).contains("left out"));
+    }
+
+    #[test]
+    fn a_wrong_configuration_decides_the_first_line() {
+        let wrong = config::parse("[run]\npolcy = \"lag\"\n").map(drop);
+        let refused = with_configuration(report(2), wrong);
+        assert!(!refused.can_balance);
+        let text = render(&refused);
+        assert!(text.starts_with("evenkeel run does not start here: the configuration"), "{text}");
+        assert!(text.contains("polcy") && text.contains("do: evenkeel config check"), "{text}");
+        assert!(!text.contains("^^"), "{text}");
+        let right = with_configuration(report(2), Ok(()));
+        assert!(right.can_balance && render(&right).starts_with("evenkeel run works here"));
     }
 
     #[test]

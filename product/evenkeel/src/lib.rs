@@ -167,6 +167,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
             | Command::Cluster(_)
             | Command::Config(_)
             | Command::Bugreport(_)
+            | Command::Doctor(_)
     );
     if let Some(path) = cli.config.as_deref().filter(|_| !reads_it) {
         config::load(Some(path))?;
@@ -193,7 +194,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
         Command::Config(args) => config::report::main(&args.command, cli.config.as_deref()),
         Command::Bugreport(args) => bugreport::main(&args, cli.config.as_deref()),
         Command::Generate(args) => generate::main(cli::command(), &args),
-        Command::Doctor(args) => doctor::main(args),
+        Command::Doctor(args) => doctor::main(args, cli.config.as_deref()),
         Command::Sched(args) => sched::main(&args, &config::load(cli.config.as_deref())?, trace),
         Command::Ias(args) => ias::main(&args),
         Command::Zone(args) => zone::main(&args),

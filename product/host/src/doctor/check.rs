@@ -61,6 +61,8 @@ pub enum CheckName {
     Frequency,
     /// Resource limits of this process.
     Limits,
+    /// The configuration files; this check is the caller's, which reads them.
+    Configuration,
 }
 
 impl CheckName {
@@ -88,6 +90,7 @@ impl CheckName {
             Self::Autogroup => "autogroup",
             Self::Frequency => "frequency",
             Self::Limits => "limits",
+            Self::Configuration => "configuration",
         }
     }
 }
