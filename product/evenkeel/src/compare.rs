@@ -89,7 +89,7 @@ pub fn main(args: &CompareArgs, file: Option<&Path>) -> Result<i32> {
             why.unwrap_or("no run ended")
         );
     }
-    let result = Comparison::new(&args.command, record, &plan, &turns);
+    let result = Comparison::new(args, record, &plan, &turns);
     let mut text = result.to_string();
     text.push('\n');
     let to_stdout = |path: &Option<PathBuf>| path.as_deref().is_some_and(is_standard_output);

@@ -9,6 +9,7 @@ use std::process::Command;
 use evenkeel_cbinfo::Family;
 
 use super::runtime::has_openmp;
+use crate::cli::CompareArgs;
 
 /// The name of the baseline.
 pub const KERNEL: &str = "default";
@@ -114,7 +115,7 @@ impl Contestant {
             How::Run | How::Shares | How::Threads => {
                 let options: String =
                     self.options().iter().map(|option| format!("{option} ")).collect();
-                format!("evenkeel run {}{options}-- {words}", in_front(config))
+                format!("evenkeel run {}{options}-- {words}", in_front(&words_of(config)))
             }
         }
     }
@@ -140,9 +141,10 @@ impl Contestant {
 }
 
 /// The command line that makes the comparison once more.
-pub fn line_of_compare(words: &[OsString], config: Option<&Path>) -> String {
-    let words = in_a_shell(words.iter().map(|word| word.to_string_lossy()));
-    format!("evenkeel compare {}-- {words}", in_front(config))
+pub fn line_of_compare(args: &CompareArgs, config: Option<&Path>) -> String {
+    let words = in_a_shell(args.command.iter().map(|word| word.to_string_lossy()));
+    let flags = in_front(&[words_of(config), args.flags()].concat());
+    format!("evenkeel compare {flags}-- {words}")
 }
 
 /// The option that names a configuration file, if there is one.
@@ -150,9 +152,8 @@ fn words_of(config: Option<&Path>) -> Vec<OsString> {
     config.map_or_else(Vec::new, |path| vec!["--config".into(), path.into()])
 }
 
-/// The same as it is typed in a shell, with a space behind it.
-fn in_front(config: Option<&Path>) -> String {
-    let words = words_of(config);
+/// Words as they are typed in a shell, with a space behind each.
+fn in_front(words: &[OsString]) -> String {
     words.iter().map(|word| quoted(&word.to_string_lossy()) + " ").collect()
 }
 
@@ -173,7 +174,10 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::cli::{Cli, Command as Commands};
 
     #[test]
     fn the_line_can_be_pasted_into_a_shell() {
@@ -196,8 +200,26 @@ mod tests {
         assert_eq!(lines[0], r"./app 'a b' 'it'\''s' ''");
         assert_eq!(lines[2], format!("evenkeel run --config 'my file' {rest}"));
         assert_eq!(lines[3], format!("evenkeel run --config 'my file' --shares {rest}"));
-        let again = line_of_compare(&words, Some(Path::new("my file")));
-        assert_eq!(again, format!("evenkeel compare --config 'my file' {rest}"));
+    }
+
+    #[test]
+    fn the_line_that_compares_once_more_has_all_options() {
+        let again = |options: &[&str], config: Option<&Path>| {
+            let line = [&["evenkeel", "compare"][..], options, &["--", "./app", "a b"]].concat();
+            match Cli::try_parse_from(line).unwrap().command {
+                Commands::Compare(args) => line_of_compare(&args, config),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(again(&[], None), "evenkeel compare -- ./app 'a b'");
+        assert_eq!(again(&["--budget", "10m"], None), "evenkeel compare -- ./app 'a b'");
+        let line = again(&["--contestants", "run,run --shares"], Some(Path::new("my file")));
+        let options = "--config 'my file' --contestants 'run,run --shares'";
+        assert_eq!(line, format!("evenkeel compare {options} -- ./app 'a b'"));
+        let all =
+            ["--rounds", "2", "--budget", "1m", "--run-limit", "9s", "--json", "-", "--html", "p"];
+        let line = again(&all, None);
+        assert_eq!(line, format!("evenkeel compare {} -- ./app 'a b'", all.join(" ")));
     }
 
     #[test]

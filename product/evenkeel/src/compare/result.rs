@@ -1,7 +1,6 @@
 //! What a comparison found: a row for each contestant, and one sentence that says which command line to
 //! use from now on. The table and the JSON are made from it.
 
-use std::ffi::OsString;
 use std::fmt;
 
 use comfy_table::{CellAlignment, Table, presets};
@@ -12,6 +11,7 @@ use serde::Serialize;
 use super::contestant::{Contestant, line_of_compare};
 use super::printed::Agreement;
 use super::turns::{MOVES, TIME, Turns, time};
+use crate::cli::CompareArgs;
 
 /// The titles of [`Row::cells`].
 pub const COLUMNS: [&str; 7] =
@@ -74,7 +74,8 @@ pub struct Row {
 
 impl Comparison {
     /// What the record of the trial shows.
-    pub fn new(words: &[OsString], record: &Record, plan: &Plan, turns: &Turns<'_>) -> Self {
+    pub fn new(args: &CompareArgs, record: &Record, plan: &Plan, turns: &Turns<'_>) -> Self {
+        let words = &args.command;
         let judged = judge(std::slice::from_ref(record), &[time()], plan.looks());
         let contestants = turns.contestants();
         let rows = record.lines.iter().enumerate().map(|(index, line)| {
@@ -109,7 +110,7 @@ impl Comparison {
             is_partial: interrupt::asked().is_some(),
             recommended: line(best.map_or("", |(row, ..)| &row.contestant)),
             sentence,
-            again: line_of_compare(words, turns.config()),
+            again: line_of_compare(args, turns.config()),
             rows,
         }
     }
