@@ -44,8 +44,8 @@ impl Display {
         if let Progress::Begin { case, program, contestant, round, done, planned } = progress {
             self.bar.set_length(*planned as u64);
             self.bar.set_position(*done as u64);
-            let separator = if program.is_empty() { "" } else { ", " };
-            self.message(&format!("{case}{separator}{program}: {contestant}, run {round}"));
+            let place = place(case, program);
+            self.message(&format!("{place}: {contestant}, run {round}"));
         } else if let Some(sentence) = sentence(progress) {
             self.say(&sentence);
         }
@@ -55,6 +55,12 @@ impl Display {
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Case and program, as far as they have names.
+fn place(case: &str, program: &str) -> String {
+    let separator = if case.is_empty() || program.is_empty() { "" } else { ", " };
+    format!("{case}{separator}{program}")
 }
 
 /// What is worth a sentence that stays: all but the begin of a run.
@@ -88,6 +94,13 @@ fn sentence(progress: &Progress<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_case_or_a_program_without_a_name_leaves_no_comma() {
+        assert_eq!(place("", "sleep"), "sleep");
+        assert_eq!(place("quiet", ""), "quiet");
+        assert_eq!(place("quiet", "ep"), "quiet, ep");
+    }
 
     #[test]
     fn one_row_is_no_plural() {

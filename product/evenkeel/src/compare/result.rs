@@ -20,6 +20,9 @@ pub const COLUMNS: [&str; 7] =
 /// Fewer runs than these have a range, and no 95 % interval.
 const RUNS_OF_AN_INTERVAL: usize = 6;
 
+/// Of a program that takes less time, in s, start-up is much of what is measured.
+const SHORT_S: f64 = 1.0;
+
 /// A comparison of one program.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Comparison {
@@ -141,6 +144,13 @@ impl Comparison {
                 ));
             }
         }
+        let kernel = self.rows.first().and_then(|row| row.seconds);
+        if let Some(seconds) = kernel.filter(|seconds| *seconds < SHORT_S) {
+            notes.push(format!(
+                "The program takes {seconds:.3} s: start-up dominates so short a run, and a longer \
+                 input tells more."
+            ));
+        }
         if self.is_partial {
             notes.push("Ended early: the table has what was measured until then.".to_owned());
         }
@@ -197,7 +207,9 @@ fn notes_of_again(rows: &[Row]) -> Vec<String> {
         return Vec::new();
     };
     let pct = 100.0 * (1.0 - lo).max(hi - 1.0).max(0.0);
-    let difference = if again.runs < RUNS_OF_AN_INTERVAL {
+    let difference = if again.runs < 2 {
+        format!("by {pct:.1} % in its one run")
+    } else if again.runs < RUNS_OF_AN_INTERVAL {
         format!("by {pct:.1} % at most")
     } else {
         format!("by up to {pct:.1} % (95 % interval)")
@@ -271,9 +283,12 @@ impl Row {
         [
             self.contestant.clone(),
             self.seconds.map_or_else(dash, |seconds| format!("{seconds:.3} s")),
-            self.ratio
-                .zip(self.ratio_ci95)
-                .map_or_else(dash, |(ratio, [lo, hi])| format!("{ratio:.3} ({lo:.3} - {hi:.3})")),
+            match self.ratio.zip(self.ratio_ci95) {
+                None => dash(),
+                // One run has no interval.
+                Some((ratio, _)) if self.runs < 2 => format!("{ratio:.3}"),
+                Some((ratio, [lo, hi])) => format!("{ratio:.3} ({lo:.3} - {hi:.3})"),
+            },
             if self.is_again { format!("A/A: {verdict}") } else { verdict.to_owned() },
             self.moves.map_or_else(dash, |moves| format!("{moves:.0}")),
             self.printed.map_or_else(dash, |printed| printed.words().to_owned()),
@@ -301,6 +316,18 @@ pub mod tests {
             runs: 5,
             left_out: None,
             is_refused: false,
+        }
+    }
+
+    fn comparison(rows: Vec<Row>) -> Comparison {
+        Comparison {
+            command: Vec::new(),
+            version: "0",
+            is_partial: false,
+            sentence: nothing_is_better(&rows),
+            rows,
+            recommended: String::new(),
+            again: String::new(),
         }
     }
 
@@ -348,6 +375,10 @@ pub mod tests {
         let interval =
             "default again: the same once more; it differed by up to 2.0 % (95 % interval)";
         assert_eq!(notes_of_again(&[again(6)]), [interval]);
+        let one = "default again: the same once more; it differed by 2.0 % in its one run";
+        assert_eq!(notes_of_again(&[again(1)]), [one]);
+        assert_eq!(again(5).cells()[2], "1.000 (0.990 - 1.020)");
+        assert_eq!(again(1).cells()[2], "1.000");
     }
 
     #[test]
@@ -361,15 +392,6 @@ pub mod tests {
             is_refused: true,
             ..row(name, 1.0, Verdict::Undecided)
         };
-        let comparison = |rows: Vec<Row>| Comparison {
-            command: Vec::new(),
-            version: "0",
-            is_partial: false,
-            sentence: nothing_is_better(&rows),
-            rows,
-            recommended: String::new(),
-            again: String::new(),
-        };
         let none = comparison(vec![refused("run"), row("pinned", 0.9, Verdict::Worse)]);
         assert!(none.sentence.contains("no verdict: evenkeel itself failed in run,"), "{none}");
         assert!(!none.has_verdict());
@@ -377,6 +399,16 @@ pub mod tests {
             comparison(vec![refused("run"), row("pinned", 1.2, Verdict::Better)]).has_verdict()
         );
         assert!(comparison(vec![row("run", 0.9, Verdict::Worse)]).has_verdict());
+    }
+
+    #[test]
+    fn of_a_short_program_start_up_is_told() {
+        let notes = |seconds| {
+            let kernel = row("default", 1.0, Verdict::Undecided);
+            comparison(vec![Row { seconds: Some(seconds), ..kernel }]).notes().join(" ")
+        };
+        assert!(notes(0.05).contains("takes 0.050 s: start-up dominates"), "{}", notes(0.05));
+        assert!(!notes(2.0).contains("start-up"), "{}", notes(2.0));
     }
 
     #[test]
