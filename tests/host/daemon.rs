@@ -276,7 +276,7 @@ fn joins_that_are_refused_say_why() {
     if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
         says(&mut host.evenkeel(["join", "2"]), 2, "kernel thread");
     }
-    says(&mut host.evenkeel(["leave", "2"]), 2, "has not joined");
+    says(&mut host.evenkeel(["leave", "2"]), 2, "evenkeel status");
     says(&mut host.evenkeel(["daemon"]), 2, "another service is running already");
     assert!(host.status().is_empty());
     daemon.end();

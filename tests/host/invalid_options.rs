@@ -27,6 +27,7 @@ fn invalid_flags_are_refused_with_the_rule_and_the_remedy() {
         (&["--interval", "999us"], &["--interval", "999us", "1ms to 60s"]),
         (&["--interval", "61s"], &["--interval", "61s", "1ms to 60s"]),
         (&["--interval", "1h"], &["--interval", "1h", "100ms or 1s"]),
+        (&["--interval", "2m"], &["--interval", "2m", "us, ms and s", "60s"]),
         (&["--interval", "abc"], &["--interval", "abc", "100ms or 1s"]),
         (&["--interval", ""], &["--interval", "100ms or 1s"]),
         (&["--interval", "-5ms"], &["-5"]),
@@ -56,11 +57,11 @@ fn invalid_flags_are_refused_with_the_rule_and_the_remedy() {
         (&["--shares", "--dry-run"], &["--shares", "--dry-run"]),
         (&["--shares", "--threads", "4"], &["--shares", "--threads"]),
         (&["--move-noise", "--dry-run"], &["--move-noise", "--dry-run"]),
-        (&["--threads", "1"], &["--threads", "1", "2..=16"]),
-        (&["--threads", "17"], &["--threads", "17", "2..=16"]),
-        (&["--threads", "all"], &["--threads", "all"]),
+        (&["--threads", "1"], &["--threads", "1", "from 2 to 16"]),
+        (&["--threads", "17"], &["--threads", "17", "from 2 to 16"]),
+        (&["--threads", "all"], &["--threads", "all", "from 2 to 16"]),
         (&["--config", "/no/such/file"], &["/no/such/file"]),
-        (&["--config", "/"], &["/"]),
+        (&["--config", "/"], &["it is a directory", "config.toml"]),
         (&["--abort-at", "x"], &["--abort-at"]),
     ];
     for (flags, expected) in cases {

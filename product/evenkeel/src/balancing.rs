@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use evenkeel_capability::{LagParameters, PaperParameters, Policy, Preference, Selection};
 use evenkeel_host::{AccountingChoice, Options, Placement, calibrate};
 use evenkeel_machine::{CpuSet, Machine, SpeedSource};
@@ -142,7 +142,10 @@ fn known_source(text: Option<&str>) -> Result<Option<SpeedSource>> {
     let source: SpeedSource = match text {
         None => SpeedSource::Auto,
         Some("calibrated") => return Ok(None),
-        Some(text) => text.parse().context("--speed (besides `calibrated`)")?,
+        Some(text) => text.parse::<SpeedSource>().map_err(|why| {
+            let also = if text.contains('=') { "" } else { "; or calibrated, measured now" };
+            anyhow!("--speed: {why}{also}")
+        })?,
     };
     if let SpeedSource::Given(speeds) = &source {
         check_online(&speeds.keys().copied().collect()).context("--speed")?;

@@ -33,7 +33,7 @@ pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
 pub use shared::{CgroupPath, CommandName, FaultArgs, Interval, JsonArgs};
 pub use top::TopArgs;
 
-use shared::process_number;
+use shared::{process_number, whole_number};
 use top::reading_time;
 
 /// Parallel programs at the pace of the average CPU, not of the worst.
@@ -200,7 +200,7 @@ pub struct RunArgs {
     pub shares: bool,
     /// Start K OpenMP threads for each CPU, 2 to 16, that sleep while they wait, and spread them by
     /// capability [default: as many as the program starts].
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u8).range(2..=16))]
+    #[arg(long, value_name = "K", value_parser = whole_number::<u8>(2..=16))]
     pub threads: Option<u8>,
     /// Also move the interrupts: away from the command's CPUs, or level over them; take that back at its
     /// end (root) [default: off].

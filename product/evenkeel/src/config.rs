@@ -91,6 +91,11 @@ fn read(path: &Path) -> Result<Option<String>> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::IsADirectory => bail!(
+            "{}: it is a directory: give the file in it, like {}",
+            path.display(),
+            path.join("config.toml").display()
+        ),
         Err(error) => Err(error).with_context(|| format!("{}", path.display())),
     }
 }
@@ -323,6 +328,12 @@ mod tests {
         }
         let why = check_is_trusted(&dir.path().metadata().unwrap(), own).unwrap_err().to_string();
         assert!(why.contains("no regular file"), "{why}");
+    }
+
+    #[test]
+    fn a_directory_in_place_of_a_file_is_told() {
+        let why = load(Some(Path::new("/tmp"))).unwrap_err().to_string();
+        assert_eq!(why, "/tmp: it is a directory: give the file in it, like /tmp/config.toml");
     }
 
     #[test]

@@ -129,8 +129,8 @@ fn parse_speeds(list: &str) -> Result<BTreeMap<u32, f64>, Error> {
         let wrong = |rule: String| Error::SpeedList { item: item.trim().to_owned(), rule };
         let (cpus, value) = item.split_once('=').ok_or_else(|| {
             wrong(
-                "is neither auto, cpu-capacity, cppc, max-frequency or bogomips, nor CPUS=SPEED: \
-                 write for example 0-3=1.0,4-7=0.5"
+                "expected auto, cpu-capacity, cppc, max-frequency, bogomips, or speeds like \
+                 0-3=1.0,4-7=0.5"
                     .to_owned(),
             )
         })?;
@@ -179,9 +179,9 @@ mod tests {
     #[test]
     fn bad_lists_name_the_part_and_the_remedy() {
         for (list, words) in [
-            ("fast", "\"fast\": is neither auto"),
-            ("", "is neither auto"),
-            ("0=1,1", "\"1\": is neither"),
+            ("fast", "\"fast\": expected auto"),
+            ("", "expected auto"),
+            ("0=1,1", "\"1\": expected"),
             ("=1", "names no CPU"),
             ("x=1", "\"x\" is not a CPU list"),
             ("3-1=1", "runs backwards"),

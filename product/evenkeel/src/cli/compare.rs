@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::shared::whole_number;
+
 /// The contestants with names that every shell takes as one word, which it offers on Tab.
 pub const PLAIN_CONTESTANTS: [&str; 2] = ["pinned", "run"];
 /// The default of both times.
@@ -18,7 +20,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub contestants: Vec<String>,
     /// Make this many rounds, 1 to 15 [default: 5, and more where rows are undecided].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=15))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u8>(1..=15))]
     pub rounds: Option<u8>,
     /// Add no rounds after this time; the first rounds are always made.
     #[arg(long, value_name = "TIME", default_value = TIME)]

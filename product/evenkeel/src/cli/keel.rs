@@ -11,6 +11,8 @@ use evenkeel_keel::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::shared::whole_number;
+
 /// `evenkeel sched`.
 #[derive(Debug, Args)]
 pub struct SchedArgs {
@@ -18,11 +20,11 @@ pub struct SchedArgs {
     #[command(flatten)]
     pub options: SchedOptions,
     /// Print a line of statistics every SEC seconds [default: never].
-    #[arg(long, value_name = "SEC", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "SEC", value_parser = whole_number::<u64>(1..=3600))]
     pub stats: Option<u64>,
     /// Only print such lines about the keel that runs.
     #[arg(long, value_name = "SEC", conflicts_with_all = ["stats", "load_only"],
-          value_parser = clap::value_parser!(u64).range(1..=3600))]
+          value_parser = whole_number::<u64>(1..=3600))]
     pub monitor: Option<u64>,
     /// Only let the kernel verify the scheduler; do not run it.
     #[arg(long)]

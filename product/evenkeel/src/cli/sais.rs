@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use evenkeel_machine::CpuSet;
 use evenkeel_sais::{IpNet, Mode, Policy, StripTimes, Wire, XdpMode};
 
-use super::shared::{FaultArgs, JsonArgs};
+use super::shared::{FaultArgs, JsonArgs, whole_number};
 
 /// `evenkeel sais`.
 #[derive(Debug, Args)]
@@ -78,7 +78,7 @@ pub struct AttachArgs {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "1",
-        value_parser = clap::value_parser!(u64).range(1..=3600)
+        value_parser = whole_number::<u64>(1..=3600)
     )]
     pub hold: Option<u64>,
     /// With `--policy auto`, turn on the kernel's receive flow steering where that pays, instead of

@@ -1,5 +1,7 @@
 //! Arguments and values that several commands share.
 
+use std::ops::RangeInclusive;
+
 use clap::Args;
 use evenkeel_host::daemon::check_cgroup_name;
 use schemars::JsonSchema;
@@ -38,17 +40,22 @@ impl std::str::FromStr for Interval {
     fn from_str(text: &str) -> Result<Self, String> {
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
+        let unreadable = || {
+            Err("expected a whole number and one of the units us, ms and s, like 100ms or 1s; the most \
+                 is 60s"
+                .to_owned())
+        };
         let unit_ns = match unit {
             "us" => 1_000,
             "ms" => 1_000_000,
             "s" => 1_000_000_000,
-            _ => return Err("expected a whole number and a unit, like 100ms or 1s".to_owned()),
+            _ => return unreadable(),
         };
         let ns = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_ns));
         match ns {
             Some(ns @ 1_000_000..=60_000_000_000) => Ok(Self { ns }),
             Some(_) => Err("out of range: give 1ms to 60s".to_owned()),
-            None => Err("expected a whole number and a unit, like 100ms or 1s".to_owned()),
+            None => unreadable(),
         }
     }
 }
@@ -107,6 +114,18 @@ impl TryFrom<String> for CgroupPath {
     }
 }
 
+/// Reads a whole number of a range. The error names the range, also where the text is no number.
+pub fn whole_number<T: TryFrom<u64> + 'static>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text: &str| {
+        let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
+        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
+            format!("expected a whole number from {} to {}", range.start(), range.end())
+        })
+    }
+}
+
 /// A process number.
 ///
 /// # Errors
@@ -115,5 +134,22 @@ pub fn process_number(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(pid @ 1..) => Ok(pid),
         _ => Err("expected a process number, like 1234".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_times_are_refused_with_the_rule() {
+        let number = whole_number::<u8>(2..=16);
+        assert_eq!((number("2"), number("16")), (Ok(2), Ok(16)));
+        for text in ["1", "17", "-3", "4.0", "x", ""] {
+            let why = number(text).unwrap_err();
+            assert_eq!(why, "expected a whole number from 2 to 16", "{text}");
+        }
+        let why = "2m".parse::<Interval>().unwrap_err();
+        assert!(why.contains("us, ms and s") && why.contains("60s"), "{why}");
     }
 }

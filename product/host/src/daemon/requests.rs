@@ -180,7 +180,9 @@ fn program_of(programs: &mut Programs, pid: i32, peer: &Peer) -> Result<u32, Ref
     let by_root = programs.program_of_root(pid, peer);
     by_root.or_else(|| programs.program_of(pid)).ok_or_else(|| Refusal {
         errno: Errno::ESRCH,
-        why: format!("process {pid} has not joined, or is not yours"),
+        why: format!(
+            "process {pid} has not joined, or is not yours: evenkeel status lists your programs"
+        ),
     })
 }
 
