@@ -157,10 +157,13 @@ pub fn headline(program: &ProgramStatus) -> String {
     let shares = program.shares.as_ref().map_or_else(String::new, |shares| format!(", {shares}"));
     let resting =
         if program.resting { "; nothing is loaded for a while, as it gains nothing" } else { "" };
-    format!(
-        "{heading}: {placement}, {} moves in {} intervals{gain}{shares}{resting}",
-        program.moves, program.intervals
-    )
+    let (moves, intervals) = (count(program.moves, "move"), count(program.intervals, "interval"));
+    format!("{heading}: {placement}, {moves} in {intervals}{gain}{shares}{resting}")
+}
+
+/// "1 move", "2 moves".
+fn count(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// The name of a user, or its number.
@@ -187,6 +190,10 @@ mod tests {
         status.started_ns = Some(0);
         let line = headline(&status);
         assert!(line.contains(", user 4000000000, for ") && line.contains("): soft"), "{line}");
+        assert!(line.ends_with("soft placement, 0 moves in 1 interval"), "{line}");
+        (status.moves, status.intervals) = (1, 3);
+        let line = headline(&status);
+        assert!(line.ends_with("soft placement, 1 move in 3 intervals"), "{line}");
         let words = status.in_words();
         assert!(words.elapsed_ns > Some(0), "{words:?}");
     }
