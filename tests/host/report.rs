@@ -52,11 +52,14 @@ fn a_summary_that_cannot_be_written_is_refused_before_the_command_starts() {
     let run = output(&mut host.run(&["-q", "--json", "/dev/full"], &["sh", "-c", "exit 8"]));
     assert_eq!(run.status.code(), Some(8), "{run:?}");
     assert!(text(&run.stderr).starts_with("evenkeel: --json /dev/full: No space left"), "{run:?}");
-    // Nothing was run, and nothing is left.
-    let path = host.path("none.json");
+    // The report of an earlier run does not pass for that of a command that cannot be started.
+    let path = host.path("summary.json");
     let flags = ["--json", path.to_str().unwrap()];
+    assert!(output(&mut host.run(&flags, &["true"])).status.success());
     assert_eq!(output(&mut host.run(&flags, &["/no/such"])).status.code(), Some(127));
-    assert!(!path.exists());
+    let summary = json(&path);
+    assert_eq!(summary["exit_code"], 127);
+    assert_eq!(summary["command"][0], "/no/such");
 }
 
 #[test]

@@ -8,7 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use evenkeel_host::{BalancedBy, ChildError, Launch, Options, Origin, SharesStatus, Summary, run};
+use evenkeel_host::{
+    BalancedBy, ChildError, Launch, Options, Origin, SharesStatus, Summary, not_started, run,
+};
 use evenkeel_journal::{failpoint, runtime_dir};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -146,7 +148,17 @@ pub fn run_command(args: RunArgs, config: Config, origin: Origin) -> Result<i32,
             None => BalancedBy::ThisProcess,
         }
     };
-    let (end, summary) = run(&launch, balancing, started, || machine(speed.clone()))?;
+    let ended = run(&launch, balancing.clone(), started, || machine(speed.clone()));
+    let (end, summary) = match ended {
+        Ok(ended) => ended,
+        Err(why) => {
+            // Or the report of an earlier run would pass for that of this one.
+            if let Some(file) = report {
+                write_report(file, &not_started(&launch, &balancing, &why), None);
+            }
+            return Err(why.into());
+        }
+    };
     if let Some(file) = trace_file {
         file.keep();
     }
@@ -160,13 +172,7 @@ pub fn run_command(args: RunArgs, config: Config, origin: Origin) -> Result<i32,
     if let Some(mut summary) = summary {
         summary.shares = summary.shares.or(no_shares);
         if let Some(file) = report {
-            let mut text = serde_json::to_vec_pretty(&Report { summary: &summary, interrupts })
-                .map_err(anyhow::Error::from)?;
-            text.push(b'\n');
-            if let Err(error) = file.write(&text) {
-                // The exit code stays that of the command: it matters more than the report.
-                say(&format!("evenkeel: {error:#}\n"));
-            }
+            write_report(file, &summary, interrupts);
         }
         if !args.quiet {
             say(&format!("{summary}\n"));
@@ -184,6 +190,19 @@ pub struct Report<'a> {
     /// What came of `--move-noise`.
     #[serde(skip_serializing_if = "Option::is_none")]
     interrupts: Option<InterruptsSummary>,
+}
+
+/// Writes the report. An error is said, and the exit code stays that of the command: it matters more
+/// than the report.
+fn write_report(file: ReportFile, summary: &Summary, interrupts: Option<InterruptsSummary>) {
+    let text = serde_json::to_vec_pretty(&Report { summary, interrupts });
+    let written = text.map_err(anyhow::Error::from).and_then(|mut text| {
+        text.push(b'\n');
+        file.write(&text)
+    });
+    if let Err(error) = written {
+        say(&format!("evenkeel: {error:#}\n"));
+    }
 }
 
 /// Has the interrupts moved back. The command has ended: an error is said, and changes no exit code.

@@ -95,7 +95,7 @@ pub use options::{Options, Placement};
 pub use place::GuardedError;
 pub use proof::{Gain, Pace, Proven};
 pub use reading::{CpuFacts, CpuReading, Freedom, ProgramReading, Reading, TaskReading, Watched};
-pub use run::run;
+pub use run::{not_started, run};
 pub use served::ServedError;
 pub use shares::SharesStatus;
 pub use status_file::{ProgramStatus, StatusFileError, read_status_files};

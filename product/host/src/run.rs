@@ -503,6 +503,12 @@ impl Balancing {
     }
 }
 
+/// The summary of a command that could not be started.
+pub fn not_started(launch: &Launch, options: &Options, why: &ChildError) -> Summary {
+    let end = End::Exited(i32::from(why.exit_code()));
+    Summary::new(Run::unobserved(launch, options, end, 0), &Totals::default())
+}
+
 /// The figures of a balancer that has given everything back.
 struct Closed {
     totals: Totals,
