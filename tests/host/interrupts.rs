@@ -29,6 +29,14 @@ fn only_root_moves_interrupts() {
 }
 
 #[test]
+fn a_program_that_does_not_run_is_a_wrong_request() {
+    let host = Host::new();
+    let (said, code) = refusal(&host, &["irq", "plan", "--for", "999999999"]);
+    assert!(said.contains("--for 999999999: there is no such process"), "{said}");
+    assert_eq!(code, Some(2));
+}
+
+#[test]
 fn a_program_is_not_started_if_its_noise_cannot_be_moved() {
     let host = Host::new();
     let file = host.path("home/started");

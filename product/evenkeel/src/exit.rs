@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// What the command is for was not reached, or is over: the device is gone, the kernel ended the keel, a
-/// change cannot be undone, a configuration file is wrong, the program of `--for` does not run.
+/// change cannot be undone, a checked configuration file is wrong, a record is missing.
 pub const UNSUCCESSFUL: i32 = 1;
 /// The command line, the configuration or the request is wrong or refused. Nothing was changed.
 pub const REFUSED: u8 = 2;
@@ -16,8 +16,8 @@ pub const CODES: [(&str, &str); 6] = [
     ("0", "Done. For run: the command ended with 0."),
     (
         "1",
-        "Not reached, or over: a configuration file is wrong, a change cannot be undone, the device is \
-         gone, the kernel ended the keel, the program does not run.",
+        "Not reached, or over: a checked configuration file is wrong, a record is missing, a change \
+         cannot be undone, the device is gone, the kernel ended the keel.",
     ),
     (
         "2",

@@ -26,7 +26,6 @@ pub use self::common::taken_back;
 
 use self::common::{source_of_figures, time, why_none};
 use crate::cli::{IrqArgs, IrqPart, IrqPlanArgs, IrqStatusArgs};
-use crate::exit::UNSUCCESSFUL;
 use crate::trace_file::TraceFile;
 
 /// Width of the bar of a CPU, in characters.
@@ -37,7 +36,8 @@ const NAMED: usize = 3;
 /// Shows, plans or moves. Returns the exit code. `trace` is the file of `run --perfetto`.
 ///
 /// # Errors
-/// The CPUs are not known, the counters cannot be read, or there is no journal.
+/// The CPUs are not known, the counters cannot be read, there is no journal, or the program of `--for`
+/// does not run.
 pub fn main(args: &IrqArgs, trace: Option<TraceFile>) -> Result<i32> {
     match &args.part {
         IrqPart::Status(args) => status(args),
@@ -98,13 +98,8 @@ pub fn standing_lines(standing: &Standing) -> Vec<String> {
 }
 
 fn show_plan(args: &IrqPlanArgs) -> Result<i32> {
-    let protected = match args.program.as_ref().map(|program| program.cpus()).transpose() {
-        Ok(cpus) => cpus.unwrap_or_default(),
-        Err(why) => {
-            eprintln!("evenkeel: {why}");
-            return Ok(UNSUCCESSFUL);
-        }
-    };
+    let protected = args.program.as_ref().map(|program| program.cpus()).transpose()?;
+    let protected = protected.unwrap_or_default();
     let originals = Originals::of(&standing());
     let snapshot = watch(time(args.watch), args.mode, &protected, &originals)?;
     let plan = plan_for(&snapshot, args.mode);

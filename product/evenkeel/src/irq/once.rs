@@ -17,7 +17,8 @@ use crate::supervisor;
 /// Moves interrupts once. Returns the exit code.
 ///
 /// # Errors
-/// There is no journal, or interrupts cannot be observed or moved; nothing is moved then.
+/// There is no journal, the program of `--for` does not run, or interrupts cannot be observed or moved;
+/// nothing is moved then.
 pub fn main(args: &IrqOnceArgs) -> Result<i32> {
     failpoint::arm(args.faults.abort_at);
     let signals = watch_signals(&END_SIGNALS).context("cannot wait for signals")?;
@@ -29,13 +30,7 @@ pub fn main(args: &IrqOnceArgs) -> Result<i32> {
             return Ok(IMPOSSIBLE);
         }
     };
-    let protected = match args.program.as_ref().map(Program::cpus).transpose() {
-        Ok(cpus) => cpus.unwrap_or_default(),
-        Err(why) => {
-            warn(&why.to_string());
-            return Ok(UNSUCCESSFUL);
-        }
-    };
+    let protected = args.program.as_ref().map(Program::cpus).transpose()?.unwrap_or_default();
     let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let supervisor = supervisor::command(&args.faults);
     let mut observer = Observer::start(args.mode)?;

@@ -13,7 +13,7 @@ use super::gate::{enter, reason_against_aim};
 use super::signals::is_told_to_end;
 use super::trace::{Seen, Trace};
 use crate::cli::IrqRunArgs;
-use crate::exit::{IMPOSSIBLE, UNSUCCESSFUL};
+use crate::exit::IMPOSSIBLE;
 use crate::trace_file::TraceFile;
 use crate::{confine, supervisor};
 
@@ -21,20 +21,14 @@ use crate::{confine, supervisor};
 /// code. `trace` is the file of `--perfetto`.
 ///
 /// # Errors
-/// There is no journal, or interrupts cannot be observed.
+/// There is no journal, the program of `--for` does not run, or interrupts cannot be observed.
 pub fn main(args: &IrqRunArgs, trace: Option<TraceFile>) -> Result<i32> {
     failpoint::arm(args.faults.abort_at);
     let signals = watch_signals(&END_SIGNALS).context("cannot wait for signals")?;
     // Found once: its end must be seen even if another process gets its number.
     let program = args.program.as_ref().map(Program::find).transpose();
     let found = program.and_then(|program| Ok((cpus_of(program.as_ref())?, program)));
-    let (protected, program) = match found {
-        Ok(found) => found,
-        Err(why) => {
-            warn(&why.to_string());
-            return Ok(UNSUCCESSFUL);
-        }
-    };
+    let (protected, program) = found?;
     let directory = runtime_dir()?;
     let _locked = match enter(&directory, args.take_over)? {
         Ok(locked) => locked,
