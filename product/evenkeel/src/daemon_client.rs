@@ -12,7 +12,7 @@ use evenkeel_journal::runtime_dir;
 use nix::errno::Errno;
 use serde_json::Value;
 
-use crate::exit::NotRunning;
+use crate::exit::Impossible;
 
 /// The directory of root's daemon, which serves all users.
 const SYSTEM_DIR: &str = "/run/evenkeel";
@@ -51,7 +51,7 @@ fn or_how_to_start(answer: Result<Value, AskError>) -> Result<Value> {
     match answer {
         Err(AskError::NoService { .. }) => {
             let how = "no daemon runs; start one: evenkeel daemon, or systemctl start evenkeel";
-            Err(NotRunning(how.to_owned()).into())
+            Err(Impossible(how.to_owned()).into())
         }
         answer => Ok(answer?),
     }

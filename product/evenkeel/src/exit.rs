@@ -35,20 +35,21 @@ pub const CODES: [(&str, &str); 6] = [
     ("128 + N", "Signal N ended it; run ends by the same signal as its command."),
 ];
 
-/// A service that was asked does not run. Exit code [`IMPOSSIBLE`].
+/// It cannot be done here, or not now: a service does not run, a right is missing. Exit code
+/// [`IMPOSSIBLE`].
 #[derive(Debug)]
-pub struct NotRunning(
-    /// What does not run, and how it is started.
+pub struct Impossible(
+    /// What is missing, and what to do.
     pub String,
 );
 
-impl fmt::Display for NotRunning {
+impl fmt::Display for Impossible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for NotRunning {}
+impl std::error::Error for Impossible {}
 
 #[cfg(test)]
 mod tests {

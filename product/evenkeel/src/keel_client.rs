@@ -10,7 +10,7 @@ use evenkeel_journal::runtime_dir;
 use evenkeel_keel::{Decision, IasState, Statistics, UserSpaces};
 use serde_json::Value;
 
-use crate::exit::NotRunning;
+use crate::exit::Impossible;
 
 /// The control socket of a keel, below its runtime directory.
 pub fn socket(dir: &Path) -> PathBuf {
@@ -32,7 +32,7 @@ pub fn ask_keel(request: &Request, flags: &str) -> Result<Value> {
         Err(AskError::NoService { .. }) => {
             let start = format!("evenkeel sched {flags}");
             let how = start.trim_end();
-            Err(NotRunning(format!("the keel does not run; start it with: {how}")).into())
+            Err(Impossible(format!("the keel does not run; start it with: {how}")).into())
         }
         answer => Ok(answer?),
     }

@@ -12,7 +12,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::prelude::*;
 
-use crate::exit::{IMPOSSIBLE, NotRunning, REFUSED};
+use crate::exit::{IMPOSSIBLE, Impossible, REFUSED};
 
 /// Logs to standard error at a level of the number of `-v`. `EVENKEEL_LOG` overrides it: a level
 /// (`debug`), or levels of crates and modules (`info,evenkeel_host=trace`).
@@ -163,7 +163,7 @@ fn without_colours(line: &str) -> String {
     parts.fold(first, |text, part| text + part.split_once('m').map_or(part, |(_, rest)| rest))
 }
 
-/// The exit code of a command. An error is printed, and gives 2, or 3 where a service does not run.
+/// The exit code of a command. An error is printed, and gives 2, or 3 where it is [`Impossible`].
 pub fn exit_code(program: &str, outcome: Result<i32>) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code as u8),
@@ -171,8 +171,8 @@ pub fn exit_code(program: &str, outcome: Result<i32>) -> ExitCode {
             // eprintln! would panic where standard error is closed.
             let prefix = if is_journal() { prefix(Level::ERROR) } else { "" };
             let _ = writeln!(io::stderr(), "{prefix}{program}: {}", in_full(&error));
-            let is_missing = error.downcast_ref::<NotRunning>().is_some();
-            ExitCode::from(if is_missing { IMPOSSIBLE as u8 } else { REFUSED })
+            let is_impossible = error.downcast_ref::<Impossible>().is_some();
+            ExitCode::from(if is_impossible { IMPOSSIBLE as u8 } else { REFUSED })
         }
     }
 }

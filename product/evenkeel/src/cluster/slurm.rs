@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use super::node::Answer;
 use super::record::Found;
 use crate::cli::JobId;
-use crate::exit::NotRunning;
+use crate::exit::Impossible;
 
 /// What a report can do without Slurm.
 const REMEDY: &str =
@@ -352,7 +352,7 @@ fn run<A: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item = A>) -> R
 
 fn output(mut command: Command, name: &str) -> Result<Output> {
     command.output().map_err(|why| match why.kind() {
-        io::ErrorKind::NotFound => NotRunning(format!("no {name} is in PATH: {REMEDY}")).into(),
+        io::ErrorKind::NotFound => Impossible(format!("no {name} is in PATH: {REMEDY}")).into(),
         _ => anyhow::Error::from(why).context(format!("{name} cannot be started")),
     })
 }

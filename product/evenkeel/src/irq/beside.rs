@@ -7,7 +7,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use evenkeel_irq::online_cpus;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::gate::reason_against;
 use crate::cli::FaultArgs;
+use crate::exit::Impossible;
 
 /// A program may be short: the shortest round.
 const ROUND: &str = "1s";
@@ -52,7 +53,7 @@ pub struct InterruptsSummary {
 /// They cannot be moved here, by this user, or now.
 pub fn prepare() -> Result<Option<String>> {
     if let Some(why) = reason_against(false) {
-        bail!("--move-noise: {why}; or leave --move-noise out");
+        return Err(Impossible(format!("--move-noise: {why}; or leave --move-noise out")).into());
     }
     let cpus = online_cpus().context("--move-noise: which CPUs are online is not known")?;
     Ok((cpus.len() < 2).then(|| format!("CPU {cpus} is the only one online")))
