@@ -178,7 +178,7 @@ fn a_drained_node_ends_its_job_and_is_named_by_the_report() {
     assert!(said.contains("Not read: node1 takes no job now (drain)"), "{said}");
     drain("node2");
     let report = cluster.report(&[&job]);
-    assert_eq!(report.status.code(), Some(2), "{report:?}");
+    assert_eq!(report.status.code(), Some(3), "{report:?}");
     assert!(text(&report.stderr).contains("node2 takes no job now (drain)"), "{report:?}");
     for node in ["node1", "node2"] {
         cluster.scontrol(&["update", &format!("nodename={node}"), "state=resume"]);

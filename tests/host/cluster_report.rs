@@ -131,7 +131,7 @@ fn what_cannot_be_reported_is_said_with_the_remedy() {
     let own = own_records(&host);
     let own = own.to_str().unwrap();
     for (words, code, expected) in [
-        (&["78", "--from", own][..], 2, "no record of job 78 ("),
+        (&["78", "--from", own][..], 1, "no record of job 78 ("),
         (
             &["77", "--from", "/no/such/directory"][..],
             2,
@@ -184,7 +184,7 @@ fn a_record_that_another_user_made_is_not_reported() {
     std::fs::set_permissions(&forged, readable).unwrap();
     let words = ["cluster", "report", "77", "--from", shared.to_str().unwrap()];
     let refused = output(&mut as_nobody(&host, &words));
-    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert!(text(&refused.stderr).contains("no record of job 77 ("), "{refused:?}");
     std::os::unix::fs::chown(&forged, Some(NOBODY), Some(NOBODY)).unwrap();
     for mut reader in [as_nobody(&host, &words), host.evenkeel(words)] {
@@ -258,7 +258,7 @@ fn the_nodes_of_a_job_are_asked_by_srun() {
     }
     let folder = stand_ins(&host, "COMPLETED", "echo 'srun: error: nodes are busy' >&2; exit 1");
     let done = output(&mut asking(&host, &folder, &["77"]));
-    assert_eq!(done.status.code(), Some(2), "{done:?}");
+    assert_eq!(done.status.code(), Some(3), "{done:?}");
     let said = text(&done.stderr);
     assert!(
         said.contains("srun could not ask n[7-8]") && said.contains("nodes are busy"),
@@ -295,7 +295,7 @@ fn a_node_that_takes_no_job_is_named_and_the_others_are_asked() {
     assert!(asked.starts_with("--nodelist=n7 --nodes=1 --ntasks=1 "), "{asked}");
     std::fs::write(host.path("states"), "n7 down*\nn8 drain\n").unwrap();
     let done = output(&mut asking(&host, &folder, &["77"]));
-    assert_eq!(done.status.code(), Some(2), "{done:?}");
+    assert_eq!(done.status.code(), Some(3), "{done:?}");
     let said = text(&done.stderr);
     let states = "n7 takes no job now (down*), n8 takes no job now (drain); ask again later";
     assert!(said.contains(states), "{said}");

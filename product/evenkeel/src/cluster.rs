@@ -15,7 +15,7 @@ mod slurm;
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 pub use report::Report;
 
@@ -27,7 +27,7 @@ use crate::exit::UNSUCCESSFUL;
 /// record, or a record cannot be used.
 ///
 /// # Errors
-/// No node has a record of the job, or the nodes cannot be asked.
+/// The directory of the records cannot be read, or the nodes cannot be asked.
 pub fn main(args: &ClusterArgs, config: Option<&Path>) -> Result<i32> {
     match &args.part {
         ClusterPart::Node(args) => node::print(&args.job),
@@ -53,10 +53,13 @@ fn report(args: &ClusterReportArgs, config: Option<&Path>) -> Result<i32> {
         }
     };
     if found.records.is_empty() && found.problems.is_empty() {
-        bail!(
-            "no record of job {job} ({place}): there is one for each program that has ended under srun \
-             --evenkeel, or under evenkeel run without --quiet, and was not killed by SIGKILL"
+        // Not by eprintln, which panics when standard error is closed.
+        let _ = writeln!(
+            std::io::stderr(),
+            "evenkeel: no record of job {job} ({place}): there is one for each program that has ended \
+             under srun --evenkeel, or under evenkeel run without --quiet, and was not killed by SIGKILL"
         );
+        return Ok(UNSUCCESSFUL);
     }
     let report = Report::of(job, found, &nodes);
     let text =

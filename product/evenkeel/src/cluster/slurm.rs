@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::process::{Command, Output, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::node::Answer;
 use super::record::Found;
@@ -18,6 +18,8 @@ const REMEDY: &str =
 /// The same where the nodes cannot be asked.
 const OTHER_WAYS: &str = "ask again later, name other nodes (--nodes), or have the records on a file \
                           system that all nodes share (table [cluster], --from)";
+/// What Slurm's commands say where its controller does not answer.
+const UNREACHABLE: &str = "Unable to contact slurm controller";
 /// The states of a node, as `sinfo` abbreviates them, in which it takes no job: down, drained, draining,
 /// failed.
 const CLOSED: [&str; 3] = ["down", "dr", "fail"];
@@ -61,7 +63,7 @@ pub fn ask(job: &JobId, nodes: Option<&str>) -> Result<Asked> {
         closed.iter().map(|(node, state)| format!("{node} takes no job now ({state})"));
     let why_closed: Vec<String> = why_closed.collect();
     if open.is_empty() {
-        bail!("job {job}: {}; {OTHER_WAYS}", why_closed.join(", "));
+        return not_now(format!("job {job}: {}; {OTHER_WAYS}", why_closed.join(", ")));
     }
     let list = if closed.is_empty() { known.nodes.join(",") } else { open.join(",") };
     let output = start_step(job, &known, &list, open.len())?;
@@ -72,7 +74,10 @@ pub fn ask(job: &JobId, nodes: Option<&str>) -> Result<Asked> {
             Some(_) => "a step of the job".to_owned(),
             None => format!("a job of its own, which waits for its nodes for {PATIENCE_S} s"),
         };
-        bail!("job {job}: srun could not ask {list} by {how}: {}; {OTHER_WAYS}", in_a_line(&said));
+        let said = in_a_line(&said);
+        return not_now(format!(
+            "job {job}: srun could not ask {list} by {how}: {said}; {OTHER_WAYS}"
+        ));
     }
     let mut silent: Vec<String> = open.into_iter().map(str::to_owned).collect();
     let mut asked = Asked { nodes, ..Asked::default() };
@@ -117,11 +122,24 @@ fn find(job: &JobId) -> Result<Job> {
     if let Some(line) = line_of_accounting(kept, job)? {
         return of_accounting(job, line, kept);
     }
-    bail!(
-        "job {job}: Slurm does not know it: {}; without accounting it forgets a job some minutes after \
-         its end: name the job's nodes (--nodes), or give the directory of the records (--from)",
-        in_a_line(&String::from_utf8_lossy(&shown.stderr))
+    Err(why_unknown(job, &in_a_line(&String::from_utf8_lossy(&shown.stderr))))
+}
+
+/// Why neither the controller nor the accounting has the job: the first may not answer now.
+fn why_unknown(job: &JobId, said: &str) -> anyhow::Error {
+    if said.contains(UNREACHABLE) {
+        return Impossible(format!("job {job}: Slurm cannot be reached: {said}; {OTHER_WAYS}"))
+            .into();
+    }
+    anyhow!(
+        "job {job}: Slurm does not know it: {said}; without accounting it forgets a job some minutes \
+         after its end: name the job's nodes (--nodes), or give the directory of the records (--from)"
     )
+}
+
+/// The error of what Slurm cannot do now.
+fn not_now<T>(why: String) -> Result<T> {
+    Err(Impossible(why).into())
 }
 
 /// Whether a line of `scontrol` is about this job: that of an array has one for each task.
@@ -381,6 +399,17 @@ mod tests {
 
     fn own_uid() -> u32 {
         nix::unistd::geteuid().as_raw()
+    }
+
+    #[test]
+    fn a_controller_that_does_not_answer_is_told_from_an_unknown_job() {
+        let why = |said| why_unknown(&job("77"), said);
+        let unknown = why("slurm_load_jobs error: Invalid job id specified");
+        assert!(!unknown.is::<Impossible>() && unknown.to_string().contains("does not know it"));
+        let silent = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)";
+        let silent = why(silent);
+        assert!(silent.is::<Impossible>(), "{silent}");
+        assert!(silent.to_string().contains("Slurm cannot be reached: "), "{silent}");
     }
 
     #[test]
