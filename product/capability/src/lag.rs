@@ -119,6 +119,10 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
     let (worst_cpu_ppm, best_cpu_ppm) = deal.worst_and_best_cpu_ppm();
     let is_even = !above(best_cpu_ppm, worst_cpu_ppm, tolerance_ppm);
     let is_level = is_even || state.nothing_waits();
+    let unconfirmed = Reason::Unconfirmed {
+        spread_ppm: best_ppm.saturating_sub(worst_ppm),
+        is_for_room: !is_spread,
+    };
     if let Some(reason) = rest {
         state.forget_steadiness();
         state.interval_ns = calmer(state);
@@ -135,7 +139,7 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
         // Gone again.
         state.asymmetric_rounds = 0;
         state.interval_ns = calmer(state);
-        return nothing(Reason::Unconfirmed { spread_ppm }, state.interval_ns, spread_ppm);
+        return nothing(unconfirmed, state.interval_ns, spread_ppm);
     }
     let is_large =
         !is_spread || above(best_ppm, worst_ppm, tolerance_ppm.saturating_mul(LARGE_FACTOR));
@@ -143,7 +147,7 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
     if state.asymmetric_rounds < CONFIRMATIONS - u32::from(is_large) {
         // Look again soon: it decides whether to act.
         state.interval_ns = parameters.min_interval_ns;
-        return nothing(Reason::Unconfirmed { spread_ppm }, state.interval_ns, spread_ppm);
+        return nothing(unconfirmed, state.interval_ns, spread_ppm);
     }
     state.asymmetric_rounds = state.asymmetric_rounds.max(CONFIRMATIONS);
 

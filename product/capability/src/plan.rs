@@ -141,6 +141,9 @@ pub enum Reason {
     Unconfirmed {
         /// Difference between the best and the worst rate.
         spread_ppm: u64,
+        /// All tasks get the same rate: a move for more room is due, and no exchange.
+        #[serde(default)]
+        is_for_room: bool,
     },
     /// The tasks wait for each other more often than a move could help.
     PhasesTooShort {
@@ -226,14 +229,31 @@ impl Reason {
             Self::NotWorthIt { .. } => "not-worth-it",
         }
     }
+
+    /// The reason as it is told after the program's end: nothing is waited for any more.
+    pub fn in_the_past(&self) -> String {
+        let before = "and the program ended before that was confirmed";
+        match self {
+            Self::Unconfirmed { is_for_room: true, .. } => {
+                format!("there was more room on another CPU, {before}")
+            }
+            Self::Unconfirmed { spread_ppm, .. } => {
+                format!("CPUs differed by {:.0} %, {before}", percent_up(*spread_ppm))
+            }
+            _ => self.to_string(),
+        }
+    }
+}
+
+/// Rounded up: "within 0 %" would claim more than was measured.
+fn percent_up(ppm: u64) -> f64 {
+    (ppm as f64 / 1e4).ceil().max(1.0)
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |ns: &u64| *ns as f64 / 1e6;
         let pct = |ppm: &u64| *ppm as f64 / 1e4;
-        // Rounded up: "within 0 %" would claim more than was measured.
-        let percent_up = |ppm: &u64| pct(ppm).ceil().max(1.0);
         let working_set = |bytes: &Option<u64>| {
             bytes.map_or_else(String::new, |bytes| {
                 format!("; its working set is {:.1} MiB", bytes as f64 / f64::from(1 << 20))
@@ -274,6 +294,13 @@ impl fmt::Display for Reason {
                 pct(from_ppm),
                 pct(to_ppm)
             ),
+            // The program gets more in all, although this task gets less.
+            Self::MoreRoom { from_ppm, to_ppm } if to_ppm < from_ppm => write!(
+                f,
+                "more room for the program in all; this task gets {:.0} % of a CPU instead of {:.0} %",
+                pct(to_ppm),
+                pct(from_ppm)
+            ),
             Self::MoreRoom { from_ppm, to_ppm } => {
                 write!(f, "more room: from {:.0} % of a CPU to {:.0} %", pct(from_ppm), pct(to_ppm))
             }
@@ -303,7 +330,7 @@ impl fmt::Display for Reason {
                 f,
                 "{cpus} CPUs that need less energy are enough: tasks are kept there, within {:.0} % of \
                  each other",
-                percent_up(spread_ppm)
+                percent_up(*spread_ppm)
             ),
             Self::NoActiveTask => write!(f, "no task of the program uses a CPU"),
             Self::OneCpu => write!(f, "the program may use only one CPU"),
@@ -312,7 +339,7 @@ impl fmt::Display for Reason {
                 write!(
                     f,
                     "no moves needed: CPUs within {:.0} % of each other",
-                    percent_up(spread_ppm)
+                    percent_up(*spread_ppm)
                 )
             }
             Self::Steady { lag_ns } => write!(
@@ -320,13 +347,21 @@ impl fmt::Display for Reason {
                 "no task falls behind: the largest lag stays at {:.1} ms, as tasks wait for each other",
                 ms(lag_ns)
             ),
-            Self::Level { lag_ns } => {
-                write!(f, "no task is far behind: the largest lag is {:.1} ms", ms(lag_ns))
+            // What lag is enough depends on the two tasks, so the largest lag alone is no reason.
+            Self::Level { lag_ns } => write!(
+                f,
+                "no exchange is due: the largest lag is {:.1} ms, and no partner is both clearly ahead \
+                 and on a clearly faster CPU",
+                ms(lag_ns)
+            ),
+            Self::Unconfirmed { is_for_room: true, .. } => {
+                write!(f, "there is more room on another CPU: waiting to see whether that lasts")
             }
-            Self::Unconfirmed { spread_ppm } => {
-                let pct = pct(spread_ppm);
-                write!(f, "CPUs differ by {pct:.0} %: waiting to see whether that lasts")
-            }
+            Self::Unconfirmed { spread_ppm, .. } => write!(
+                f,
+                "CPUs differ by {:.0} %: waiting to see whether that lasts",
+                percent_up(*spread_ppm)
+            ),
             Self::PhasesTooShort { phase_ns } => write!(
                 f,
                 "the tasks wait for each other every {:.1} ms: too often for moves to help",
@@ -335,7 +370,7 @@ impl fmt::Display for Reason {
             Self::Held { spread_ppm } => write!(
                 f,
                 "more tasks than CPUs: each is kept on its CPU, where all get the same within {:.0} %",
-                percent_up(spread_ppm)
+                percent_up(*spread_ppm)
             ),
             Self::SpinningUntold => {
                 write!(f, "it cannot be told yet whether tasks work or spin: exchanges stay few")
@@ -396,4 +431,43 @@ pub struct Plan {
     pub interval_ns: u64,
     /// Difference between the best and the worst CPU's rate per task, in parts per million.
     pub spread_ppm: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unconfirmed(spread_ppm: u64, is_for_room: bool) -> Reason {
+        Reason::Unconfirmed { spread_ppm, is_for_room }
+    }
+
+    #[test]
+    fn what_was_not_confirmed_is_told_by_its_cause_and_in_the_past_at_the_end() {
+        let waiting = "waiting to see whether that lasts";
+        let unequal = unconfirmed(50_001, false);
+        assert_eq!(unequal.to_string(), format!("CPUs differ by 6 %: {waiting}"));
+        let room = unconfirmed(0, true);
+        assert_eq!(room.to_string(), format!("there is more room on another CPU: {waiting}"));
+        let ended = "and the program ended before that was confirmed";
+        assert_eq!(unequal.in_the_past(), format!("CPUs differed by 6 %, {ended}"));
+        assert_eq!(room.in_the_past(), format!("there was more room on another CPU, {ended}"));
+        assert_eq!(Reason::OneCpu.in_the_past(), Reason::OneCpu.to_string());
+    }
+
+    #[test]
+    fn a_move_to_less_is_explained_by_what_the_program_gets_in_all() {
+        let room = |from_ppm, to_ppm| Reason::MoreRoom { from_ppm, to_ppm }.to_string();
+        assert_eq!(room(320_000, 470_000), "more room: from 32 % of a CPU to 47 %");
+        assert_eq!(
+            room(470_000, 320_000),
+            "more room for the program in all; this task gets 32 % of a CPU instead of 47 %"
+        );
+    }
+
+    #[test]
+    fn a_large_lag_without_a_partner_is_not_called_small() {
+        let told = Reason::Level { lag_ns: 160_800_000 }.to_string();
+        assert!(told.contains("160.8 ms") && told.contains("no partner"), "{told}");
+        assert!(!told.contains("far behind"), "{told}");
+    }
 }

@@ -40,7 +40,8 @@ fn an_asymmetry_must_last_before_a_task_is_moved() {
     let view = snapshot(vec![cpu(0), noisy(1, 60)], vec![task(1, 0), received(task(2, 1), 60)]);
     let mut state = lag();
     let first = decide(&view, &mut state);
-    assert_eq!(first.reasons, [Reason::Unconfirmed { spread_ppm: 400_000 }]);
+    let unconfirmed = Reason::Unconfirmed { spread_ppm: 400_000, is_for_room: false };
+    assert_eq!(first.reasons, [unconfirmed]);
     assert_eq!(first.interval_ns, 50 * MS);
     let second = decide(&view, &mut state);
     assert_eq!(moves(&second), [(2, 1, 0), (1, 0, 1)]);
@@ -124,6 +125,9 @@ fn counts_become_unequal_where_that_equalises_the_rates() {
 fn an_idle_cpu_is_used_though_it_is_slow() {
     // Two share the fast CPU: with the slow CPU the program gets 140 % instead of 100 %.
     let view = snapshot(vec![cpu(0), noisy(1, 40)], vec![task(1, 0), received(task(2, 0), 50)]);
+    // Both tasks get the same rate, so a difference of 0 % is no reason to wait.
+    let first = decide(&view, &mut lag());
+    assert!(matches!(first.reasons[..], [Reason::Unconfirmed { is_for_room: true, .. }]));
     // The task that is ahead moves to the lower rate.
     assert_eq!(moves(&second(&view)), [(1, 0, 1)]);
     // A CPU with hardly any capability stays idle.

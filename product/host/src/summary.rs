@@ -399,7 +399,7 @@ impl Summary {
         } else if moved == 0 {
             match &self.reason {
                 Some(reason @ Reason::Balanced { .. }) => write!(f, "{reason}")?,
-                Some(reason) => write!(f, "no moves: {reason}")?,
+                Some(reason) => write!(f, "no moves: {}", reason.in_the_past())?,
                 None => write!(f, "no moves")?,
             }
         } else {
@@ -496,7 +496,7 @@ impl Summary {
 }
 
 fn in_words<S: Serializer>(reason: &Option<Reason>, serializer: S) -> Result<S::Ok, S::Error> {
-    reason.as_ref().map(Reason::to_string).serialize(serializer)
+    reason.as_ref().map(Reason::in_the_past).serialize(serializer)
 }
 
 fn times(count: u64) -> String {
