@@ -229,7 +229,7 @@ pub fn judge(watched: Watched, excludes: Option<RunTimeExcludes>) -> Asymmetry {
         .map(|(cpu, _)| cpu)
         .collect();
     let verdict = match bound {
-        _ if !is_worth_balancing => symmetric(average, is_exact),
+        _ if !is_worth_balancing => symmetric(average, is_exact, &competed_for(&cpus)),
         Some(bound) => {
             format!("{}: the average CPU gives {bound:.2}x as much as the slowest.", causes(&worst))
         }
@@ -274,12 +274,26 @@ fn scaled(share: f64) -> u32 {
     (share * f64::from(evenkeel_machine::CAPABILITY_SCALE)).round() as u32
 }
 
-fn symmetric(average: f64, is_exact: bool) -> String {
+/// The CPUs on which clearly more tasks of other programs run than on the emptiest one.
+fn competed_for(cpus: &[CpuNow]) -> CpuSet {
+    let least = cpus.iter().filter_map(|cpu| cpu.runnable).reduce(f64::min).unwrap_or(0.0);
+    let has_more = |cpu: &&CpuNow| cpu.runnable.is_some_and(|tasks| tasks - least >= COMPETITION);
+    cpus.iter().filter(has_more).map(|cpu| cpu.cpu).collect()
+}
+
+fn symmetric(average: f64, is_exact: bool, competed_for: &CpuSet) -> String {
     let level = match average {
         // CPUs may be equally bad: no asymmetry, but the user should know.
         ..0.9 => format!(" (each CPU gives about {:.0} %)", average * 100.0),
         _ => String::new(),
     };
+    if !competed_for.is_empty() {
+        let noun = if competed_for.len() == 1 { "CPU" } else { "CPUs" };
+        return format!(
+            "The CPUs are equal{level} but for other programs on {noun} {competed_for}: evenkeel run \
+             may gain there, and evenkeel compare -- CMD measures it."
+        );
+    }
     if is_exact {
         return format!("The CPUs are equal{level}: balancing has nothing to gain.");
     }

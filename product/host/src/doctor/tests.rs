@@ -442,6 +442,21 @@ fn equal_cpus_gain_nothing() {
 }
 
 #[test]
+fn other_programs_on_a_part_of_equal_cpus_are_something_to_gain_from() {
+    let verdict = |runnable: [f64; 3]| {
+        let mut watched = exact(&[0, 1, 2].map(|id| cpu(id, 1024, 0, 0)));
+        watched.runnable = runnable.to_vec();
+        judge(watched, BLIND).verdict
+    };
+    let said = verdict([1.0, 0.1, 0.0]);
+    assert!(said.starts_with("The CPUs are equal but for other programs on CPU 0: "), "{said}");
+    assert!(said.contains("evenkeel compare") && !said.contains("nothing to gain"), "{said}");
+    assert!(verdict([1.0, 0.0, 2.0]).contains("on CPUs 0,2: "));
+    // Equal parts of all CPUs are taken.
+    assert!(verdict([1.0, 1.1, 0.9]).ends_with("nothing to gain."));
+}
+
+#[test]
 fn slow_cores_are_named_together() {
     let cpus: Vec<CpuSummary> =
         (0..8).map(|id| cpu(id, if id < 4 { 1024 } else { 512 }, 0, 0)).collect();
