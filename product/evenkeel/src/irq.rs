@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use evenkeel_irq::{
-    Accounting, Aim, Originals, Plan, Snapshot, Source, SourceId, irqbalance_runs, plan_for, watch,
+    Accounting, Aim, Cpu, Held, Originals, Plan, Snapshot, SourceId, irqbalance_runs, plan_for,
+    watch,
 };
 use evenkeel_journal::{Standing, runtime_dir};
 use evenkeel_machine::CpuSet;
@@ -27,11 +28,18 @@ pub use self::common::taken_back;
 use self::common::{source_of_figures, time, why_none};
 use crate::cli::{IrqArgs, IrqPart, IrqPlanArgs, IrqStatusArgs};
 use crate::trace_file::TraceFile;
+use crate::wrap::wrapped;
 
 /// Width of the bar of a CPU, in characters.
 const BAR: usize = 20;
-/// Sources that are named beside a bar.
+/// Sources that are named beside a bar ...
 const NAMED: usize = 3;
+/// ... if they take this much of the CPU: less would be shown as 0.0 %.
+const NAMED_PCT: f64 = 0.05;
+/// Softirqs that belong to no source.
+const OTHER: &str = "softirqs of no line";
+/// Width of the notes, in columns.
+const WIDTH: usize = 80;
 
 /// Shows, plans or moves. Returns the exit code. `trace` is the file of `run --perfetto`.
 ///
@@ -57,7 +65,8 @@ fn status(args: &IrqStatusArgs) -> Result<i32> {
         return Ok(0);
     }
     println!("{}", source_of_figures(&snapshot));
-    println!("{}", table(&snapshot));
+    println!("{}\n", table(&snapshot).trim_fmt());
+    notes(&snapshot).iter().for_each(|line| println!("{line}"));
     picture(&snapshot).iter().for_each(|line| println!("{line}"));
     standing_lines(&standing).iter().for_each(|line| println!("{line}"));
     Ok(0)
@@ -109,7 +118,7 @@ fn show_plan(args: &IrqPlanArgs) -> Result<i32> {
     }
     println!("{}", source_of_figures(&snapshot));
     picture(&snapshot).iter().for_each(|line| println!("{line}"));
-    words(&plan, args.mode).iter().for_each(|line| println!("{line}"));
+    words(&plan, args.mode, &snapshot.cpus).iter().for_each(|line| println!("{line}"));
     if irqbalance_runs() {
         println!(
             "irqbalance runs, and would move lines back: stop it, or let `irq run --take-over` have it \
@@ -119,10 +128,10 @@ fn show_plan(args: &IrqPlanArgs) -> Result<i32> {
     Ok(0)
 }
 
-fn words(plan: &Plan, aim: Aim) -> Vec<String> {
+fn words(plan: &Plan, aim: Aim, cpus: &[Cpu]) -> Vec<String> {
     let mut lines: Vec<String> = plan.moves.iter().map(|step| format!("move {step}")).collect();
     if lines.is_empty() {
-        lines.push(format!("Nothing to move: {}.", why_none(aim)));
+        lines.push(format!("Nothing to move: {}.", why_none(aim, cpus)));
     }
     let stays = plan.stays.iter();
     lines.extend(stays.map(|(source, name, held)| format!("stays {name} ({source}): {held}")));
@@ -133,22 +142,14 @@ fn table(snapshot: &Snapshot) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header([
-        "source",
-        "name",
-        "device",
-        "queue",
-        "allowed",
-        "on",
-        "int/s",
-        "packets/s",
-        "time",
-        "note",
+        "source", "name", "device", "allowed", "on", "int/s", "pkt/s", "time", "note",
     ]);
-    for place in 6..9 {
+    for place in 5..8 {
         if let Some(column) = table.column_mut(place) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
+    let reasons = reasons_to_stay(snapshot);
     let seconds = (snapshot.interval_ns as f64 / 1e9).max(1e-9);
     let rate = |count: u64| format!("{:.0}", count as f64 / seconds);
     for source in &snapshot.sources {
@@ -158,37 +159,95 @@ fn table(snapshot: &Snapshot) -> Table {
         table.add_row([
             source.id.to_string(),
             source.name.clone(),
-            source.device.clone().unwrap_or_default(),
-            source.queue.map(|queue| queue.to_string()).unwrap_or_default(),
+            device_and_queue(source.device.as_deref(), source.queue),
             source.allowed.to_string(),
             source.effective.to_string(),
             rate(source.interrupts),
             rate(source.packets()),
             if has_time { percent } else { "?".to_owned() },
-            source.held.map(|held| held.to_string()).unwrap_or_default(),
+            source.held.map(|held| note_number(&held, &reasons).to_string()).unwrap_or_default(),
         ]);
     }
     table
 }
 
-/// One line for each CPU: what interrupts take of it, as a bar, and the sources that take most.
-fn picture(snapshot: &Snapshot) -> Vec<String> {
-    let mut by_cpu: BTreeMap<u32, Vec<(u64, &Source)>> = BTreeMap::new();
-    for source in &snapshot.sources {
-        for (cpu, ns) in &source.ns {
-            by_cpu.entry(*cpu).or_default().push((*ns, source));
+/// As `eth0:3`; in one column, so that the table fits a terminal of 80 columns.
+fn device_and_queue(device: Option<&str>, queue: Option<u32>) -> String {
+    let device = device.unwrap_or_default();
+    queue.map_or_else(|| device.to_owned(), |queue| format!("{device}:{queue}"))
+}
+
+/// Why sources stay where they are: each reason once, in the order of the table.
+fn reasons_to_stay(snapshot: &Snapshot) -> Vec<Held> {
+    let mut reasons = Vec::new();
+    for held in snapshot.sources.iter().filter_map(|source| source.held) {
+        if !reasons.contains(&held) {
+            reasons.push(held);
         }
     }
+    reasons
+}
+
+/// The number of a note, which the table has instead of its text: a text would widen every row.
+fn note_number(held: &Held, reasons: &[Held]) -> usize {
+    reasons.iter().position(|reason| reason == held).map_or(0, |place| place + 1)
+}
+
+/// The notes of the table; none: no line at all.
+fn notes(snapshot: &Snapshot) -> Vec<String> {
+    let reasons = reasons_to_stay(snapshot);
+    let note = |reason: &Held| format!("note {}: {reason}", note_number(reason, &reasons));
+    let mut lines: Vec<String> =
+        reasons.iter().flat_map(|reason| wrapped(&note(reason), WIDTH)).collect();
+    if !lines.is_empty() {
+        lines.push(String::new());
+    }
+    lines
+}
+
+/// What takes time on a CPU, as the picture names it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Taker<'a> {
+    Source(SourceId, &'a str),
+    /// Softirqs that belong to no source.
+    Other,
+}
+
+impl Taker<'_> {
+    fn name(&self) -> &str {
+        match self {
+            Self::Source(_, name) => name,
+            Self::Other => OTHER,
+        }
+    }
+}
+
+/// A heading and one line for each CPU: what interrupts take of it, as a bar, and what takes most.
+fn picture(snapshot: &Snapshot) -> Vec<String> {
+    let mut by_cpu: BTreeMap<u32, Vec<(u64, Taker<'_>)>> = BTreeMap::new();
+    for cpu in &snapshot.cpus {
+        by_cpu.entry(cpu.number).or_default().push((cpu.other_ns, Taker::Other));
+    }
+    for source in &snapshot.sources {
+        for (cpu, ns) in &source.ns {
+            let taker = Taker::Source(source.id, &source.name);
+            by_cpu.entry(*cpu).or_default().push((*ns, taker));
+        }
+    }
+    let mut is_other_named = false;
     let loads = snapshot.loads();
-    let line = |cpu: &evenkeel_irq::Cpu| {
+    let line = |cpu: &Cpu| {
         let percent = snapshot.percent(loads.get(&cpu.number).copied().unwrap_or(0));
         let filled = ((percent / 100.0 * BAR as f64).ceil() as usize).min(BAR);
         let bar = "#".repeat(filled) + &".".repeat(BAR - filled);
-        let mut sources = by_cpu.remove(&cpu.number).unwrap_or_default();
-        sources.sort_by_key(|(ns, source)| (std::cmp::Reverse(*ns), source.id));
-        let names = sources.iter().take(NAMED);
-        let names: Vec<String> = names
-            .map(|(ns, source)| format!("{} {:.1} %", source.name, snapshot.percent(*ns)))
+        let mut takers = by_cpu.remove(&cpu.number).unwrap_or_default();
+        takers.retain(|(ns, _)| snapshot.percent(*ns) >= NAMED_PCT);
+        takers.sort_by_key(|(ns, taker)| (std::cmp::Reverse(*ns), *taker));
+        takers.truncate(NAMED);
+        is_other_named |= takers.iter().any(|(_, taker)| *taker == Taker::Other);
+        let names: Vec<String> = takers
+            .iter()
+            .map(|(ns, taker)| format!("{} {:.1} %", taker.name(), snapshot.percent(*ns)))
             .collect();
         let mark = match (cpu.isolated, cpu.protected) {
             (true, _) => " isolated",
@@ -199,5 +258,78 @@ fn picture(snapshot: &Snapshot) -> Vec<String> {
             format!("CPU {:<4} {bar} {percent:>5.1} %{mark}  {}", cpu.number, names.join(", "));
         text.trim_end().to_owned()
     };
-    snapshot.cpus.iter().map(line).collect()
+    let mut lines =
+        vec!["What interrupts take of each CPU, and what takes most of that:".to_owned()];
+    lines.extend(snapshot.cpus.iter().map(line));
+    if is_other_named {
+        lines.push(format!("({OTHER}: of timers, RCU and the scheduler; they cannot be moved)"));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_irq::Source;
+
+    use super::*;
+
+    fn snapshot() -> Snapshot {
+        let cpu = |number, other_ns| Cpu {
+            number,
+            isolated: false,
+            protected: false,
+            other_ns,
+            net_rx: 0,
+        };
+        let source = |line, ns: u64, held| Source {
+            id: SourceId::Line(line),
+            name: "virtio0-reporting_vq".to_owned(),
+            device: Some("eth0".to_owned()),
+            queue: Some(0),
+            allowed: CpuSet::first(2),
+            effective: CpuSet::first(1),
+            interrupts: 12_345,
+            ns: [(0, ns)].into(),
+            napis: Vec::new(),
+            held,
+        };
+        Snapshot {
+            interval_ns: 1_000_000_000,
+            accounting: Accounting::Exact,
+            cpus: vec![cpu(0, 305_000_000), cpu(1, 0)],
+            sources: vec![
+                source(24, 1_000, None),
+                source(25, 20_000_000, Some(Held::OneCpu)),
+                source(26, 0, Some(Held::Managed)),
+                source(27, 0, Some(Held::OneCpu)),
+            ],
+        }
+    }
+
+    #[test]
+    fn the_table_fits_80_columns_as_its_notes_are_below_it() {
+        let text = table(&snapshot()).trim_fmt();
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80 && line.trim_end() == line, "{text}");
+        }
+        let ends: Vec<&str> = text.lines().map(|line| &line[line.len() - 2..]).collect();
+        assert_eq!(ends, ["te", " %", " 1", " 2", " 1"], "{text}");
+        let notes = notes(&snapshot());
+        assert!(notes.iter().all(|line| line.chars().count() <= 80), "{notes:#?}");
+        assert!(notes[0].starts_with("note 1: its affinity has one CPU"), "{notes:#?}");
+        assert!(notes.iter().any(|line| line.starts_with("note 2: managed")), "{notes:#?}");
+    }
+
+    #[test]
+    fn what_belongs_to_no_line_is_named_beside_the_bar() {
+        let lines = picture(&snapshot());
+        assert!(lines[0].starts_with("What interrupts take of each CPU"), "{lines:#?}");
+        let wanted = "32.5 %  softirqs of no line 30.5 %, virtio0-reporting_vq 2.0 %";
+        assert!(lines[1].ends_with(wanted), "{lines:#?}");
+        assert!(lines[2].ends_with(".   0.0 %"), "{lines:#?}");
+        assert!(lines[3].contains("cannot be moved"), "{lines:#?}");
+        let mut quiet = snapshot();
+        quiet.cpus[0].other_ns = 0;
+        assert!(!picture(&quiet).iter().any(|line| line.contains("no line")));
+    }
 }

@@ -25,6 +25,7 @@
 //! | `confine` | what the kernel refuses the services from their start on |
 //! | `origin` | signals and streams before the Rust runtime changed them |
 //! | `terminal` | logging, errors and exit codes |
+//! | `wrap` | lines broken at a width |
 //! | all others | the command of that name |
 
 mod balancing;
@@ -62,6 +63,7 @@ mod threads;
 mod top;
 mod trace_file;
 mod undo;
+mod wrap;
 mod zone;
 
 use std::ffi::OsString;

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use evenkeel_irq::{Accounting, Aim, Snapshot};
+use evenkeel_irq::{Accounting, Aim, Cpu, Snapshot};
 use evenkeel_journal::UndoReport;
 
 use crate::cli::Interval;
@@ -25,12 +25,18 @@ pub fn source_of_figures(snapshot: &Snapshot) -> String {
     }
 }
 
-/// Why a plan with this aim has no move.
-pub fn why_none(aim: Aim) -> &'static str {
-    match aim {
+/// Why a plan with this aim for these CPUs has no move.
+pub fn why_none(aim: Aim, cpus: &[Cpu]) -> String {
+    let why = match aim {
         Aim::Level => "no move makes the largest share clearly smaller",
         Aim::SourceAware => "what each busy source brings is received on its CPU, or not on one",
+    };
+    let is_for_program = cpus.iter().any(|cpu| cpu.protected);
+    // The planner then moves interrupts among all CPUs, as without `--for`.
+    if is_for_program && cpus.iter().all(|cpu| cpu.protected || cpu.isolated) {
+        return format!("the program leaves no other CPU, and among its own {why}");
     }
+    why.to_owned()
 }
 
 /// What was taken back, and what could not be.
@@ -63,4 +69,31 @@ pub fn say(what: &str) {
 /// Prints an error or a warning.
 pub fn warn(what: &str) {
     let _ = writeln!(std::io::stderr(), "evenkeel: {what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_may_use_all_cpus_is_why_no_interrupt_leaves_them() {
+        let cpu = |number, protected, isolated| Cpu {
+            number,
+            isolated,
+            protected,
+            other_ns: 0,
+            net_rx: 0,
+        };
+        let why = |cpus: &[Cpu]| why_none(Aim::Level, cpus);
+        let every = why(&[cpu(0, true, false), cpu(1, true, false), cpu(2, false, true)]);
+        assert!(
+            every.starts_with("the program leaves no other CPU, and among its own "),
+            "{every}"
+        );
+        for cpus in
+            [[cpu(0, true, false), cpu(1, false, false)], [0, 1].map(|n| cpu(n, false, true))]
+        {
+            assert!(why(&cpus).starts_with("no move makes"), "{cpus:?}");
+        }
+    }
 }

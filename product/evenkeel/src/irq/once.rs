@@ -51,6 +51,7 @@ pub fn main(args: &IrqOnceArgs) -> Result<i32> {
     if matches!(snapshot.accounting, Accounting::Counts(_)) {
         warn(&format!("{} Lines stay.", source_of_figures(&snapshot)));
     }
+    let why_none = why_none(args.mode, &snapshot.cpus);
     let events = match once(snapshot, args.mode, &mut mover) {
         Ok(events) => events,
         Err(why) => {
@@ -61,7 +62,7 @@ pub fn main(args: &IrqOnceArgs) -> Result<i32> {
     events.iter().for_each(|event| say(&event.to_string()));
     let moved = events.iter().filter(|event| matches!(event, Event::Moved(_))).count();
     if moved == 0 {
-        say(&format!("Nothing is moved: {}.", why_none(args.mode)));
+        say(&format!("Nothing is moved: {why_none}."));
         say_report(&mover.close());
         return Ok(0);
     }

@@ -7,10 +7,11 @@ use ratatui::style::{Color, Modifier, Style};
 
 use super::explanation::explain;
 use super::keys::{Shown, State};
-use super::layout::{GAP, fitting, heights, wrapped};
+use super::layout::{GAP, fitting, heights};
 use super::model::Model;
 use super::table::{Level, Pane, Row, Table};
 use crate::terminal::clean;
+use crate::wrap::wrapped;
 
 /// Columns at the left for the mark of the chosen pane and row.
 const MARK: u16 = 2;
