@@ -7,6 +7,8 @@ use super::table::{Pane, Sorting, Table};
 const PAGE: usize = 10;
 /// The longest filter, in characters.
 const MAX_FILTER: usize = 60;
+/// Said where `l` finds no program.
+const L_IS_FOR_PROGRAMS: &str = "l is for a program that is chosen in the pane Programs (2)";
 
 /// A key that was pressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,6 +241,7 @@ impl State {
                 choose(place);
                 return Action::Watch;
             }
+            Key::Char('l') => self.said = L_IS_FOR_PROGRAMS.to_owned(),
             Key::Char(' ') => return self.freeze(),
             Key::Char('?' | 'h') => self.shown = Shown::Help { line: 0 },
             Key::Char('q') => return Action::Quit,
@@ -322,10 +325,12 @@ mod tests {
     }
 
     #[test]
-    fn l_is_for_the_chosen_program_and_does_nothing_in_other_panes() {
+    fn l_is_for_the_chosen_program_and_says_so_in_other_panes() {
         let mut state = State::default();
         assert_eq!(press(&mut state, "l"), Action::Draw);
+        assert!(state.said.contains("in the pane Programs"), "{}", state.said);
         assert_eq!(press(&mut state, "2l"), Action::Watch);
+        assert_eq!(state.said, "");
         let none = tables(&crate::top::model::Model::default());
         assert_eq!(state.press(Key::Char('l'), &none), Action::Draw);
         assert_eq!(state.chosen(Pane::Programs, &none[1]), None);

@@ -20,6 +20,8 @@ pub struct Model {
     pub cpus: Cpus,
     /// The programs that are balanced, as their balancers publish them.
     pub programs: Vec<Program>,
+    /// Programs were balanced in an earlier reading, and have ended.
+    pub have_ended: bool,
     /// How often each line and each softirq came; none: no interval has passed yet.
     pub interrupts: Option<Vec<Rate>>,
     /// The keel, if it runs.

@@ -32,6 +32,7 @@ pub fn model(cpus: u32) -> Model {
             why_not_exact: Some("no privilege to load BPF programs".to_owned()),
         },
         programs: vec![program(1234, "./lu"), idle],
+        have_ended: false,
         interrupts: Some(vec![
             rate(Kind::Interrupt, "36", "virtio1-req.0", [50.0, 0.0]),
             rate(Kind::Interrupt, "37", "virtio1-config", [0.0, 0.0]),

@@ -35,6 +35,10 @@ pub struct Sources {
     interrupts: Interrupts,
     unobserved: Unobserved,
     keel: KeelBefore,
+    /// The programs of the last reading.
+    running: BTreeSet<u32>,
+    /// One of an earlier reading has ended.
+    have_ended: bool,
 }
 
 struct WatchedCpus {
@@ -56,6 +60,8 @@ impl Sources {
             interrupts: Interrupts::default(),
             unobserved: Unobserved::default(),
             keel: KeelBefore::default(),
+            running: BTreeSet::new(),
+            have_ended: false,
         }
     }
 
@@ -67,10 +73,12 @@ impl Sources {
             notes.push(format!("CPUs: {why}"));
             Cpus::default()
         });
-        let programs = status::read_all_within(PATIENCE).unwrap_or_else(|why| {
-            notes.push(format!("programs: {why:#}"));
-            Vec::new()
-        });
+        let programs = status::read_all_within(PATIENCE);
+        let programs =
+            programs.inspect(|programs| self.note_ended(programs)).unwrap_or_else(|why| {
+                notes.push(format!("programs: {why:#}"));
+                Vec::new()
+            });
         let keel = self.keel.read(now).unwrap_or_else(|why| {
             notes.push(format!("the keel: {why:#}"));
             None
@@ -82,10 +90,18 @@ impl Sources {
             at_ns: now.as_nanos() as u64,
             cpus,
             programs,
+            have_ended: self.have_ended,
             interrupts: self.interrupts.read(now),
             keel,
             notes,
         }
+    }
+
+    /// Notes whether a program of the last reading is gone.
+    fn note_ended(&mut self, programs: &[ProgramStatus]) {
+        let running: BTreeSet<u32> = programs.iter().map(|status| status.root).collect();
+        self.have_ended |= !self.running.is_subset(&running);
+        self.running = running;
     }
 
     fn read_cpus(&mut self) -> Result<Cpus, String> {

@@ -190,13 +190,18 @@ fn decisions(model: &Model) -> Table {
         let cells = decision_cells(model, at_ns, pid, "keel".to_owned(), text);
         rows.push((at_ns, Row { key: answer_key(answer), cells }));
     }
+    let empty = if model.have_ended && model.programs.is_empty() {
+        "The programs that were balanced have ended."
+    } else {
+        "Nothing was decided yet."
+    };
     // The newest first.
     rows.sort_by_key(|(at_ns, _)| std::cmp::Reverse(*at_ns));
     Table {
         about: "the newest first".to_owned(),
         columns,
         rows: rows.into_iter().map(|(_, row)| row).collect(),
-        empty: "Nothing was decided yet.".to_owned(),
+        empty: empty.to_owned(),
     }
 }
 
@@ -384,6 +389,15 @@ mod tests {
         let [ago, pid, program, text] = texts(&decisions, 1)[..] else { panic!("four columns") };
         assert_eq!([ago, pid, program], ["1.0s", "1234", "./lu -n 4"]);
         assert!(text.contains("CPUs within"), "{text}");
+    }
+
+    #[test]
+    fn decisions_about_programs_that_have_ended_were_made() {
+        let empty = |model: &Model| super::decisions(model).empty;
+        let mut model = Model { at_ns: 1, ..Model::default() };
+        assert_eq!(empty(&model), "Nothing was decided yet.");
+        model.have_ended = true;
+        assert_eq!(empty(&model), "The programs that were balanced have ended.");
     }
 
     #[test]

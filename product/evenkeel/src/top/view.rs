@@ -1,9 +1,12 @@
 //! Draws a reading on a screen of any size. Pure: it writes into a buffer of characters. Meaning is in
 //! the text; colours, where there are any, only repeat it.
 
+use std::borrow::Cow;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Span;
 
 use super::explanation::explain;
 use super::keys::{Shown, State};
@@ -18,12 +21,18 @@ const MARK: u16 = 2;
 /// Lines above and below the panes.
 const HEAD: u16 = 2;
 const FOOT: u16 = 1;
+/// Behind a text that is cut ...
+const MORE: &str = "...";
+/// ... where there are this many columns: of fewer, the mark would leave next to nothing.
+const LEAST_SHORTENED: usize = 6;
 
-const KEYS: [(&str, &str); 13] = [
-    ("Tab, Right, 2", "the next pane, or that one"),
+const KEYS: [(&str, &str); 15] = [
+    ("Tab, Right", "the next pane"),
+    ("Shift-Tab, Left", "the pane before"),
+    ("1 to 5", "the pane at that place from the top"),
     ("Up, Down", "choose a row (also j, k, page keys, Home, End)"),
     ("e, Enter", "explain the chosen row; again, or Esc: back"),
-    ("l", "programs: only watch it, and balance it again (of your own programs)"),
+    ("l", "in Programs: only watch your own program, or balance it again"),
     ("s", "sort by the next column; after the last one, as they come"),
     ("r", "the other way round"),
     ("/", "only rows with a text; Enter keeps it, Esc removes it"),
@@ -94,7 +103,7 @@ pub fn draw(
 /// The keys, and what cannot be seen.
 fn help(model: &Model) -> Vec<String> {
     let mut lines: Vec<String> =
-        KEYS.iter().map(|(key, what)| format!("  {key:<14}{what}")).collect();
+        KEYS.iter().map(|(key, what)| format!("  {key:<17}{what}")).collect();
     lines.push(String::new());
     lines.push("What cannot be seen, and why:".to_owned());
     lines.extend(
@@ -105,6 +114,19 @@ fn help(model: &Model) -> Vec<String> {
         "  Costs of interrupts: evenkeel irq status. Connections: evenkeel sais status.".to_owned(),
     );
     lines.iter().map(|line| clean(line)).collect()
+}
+
+/// The text, or as much of it as fits with a mark that there is more.
+fn shortened(text: &str, width: usize) -> Cow<'_, str> {
+    if width < LEAST_SHORTENED || Span::raw(text).width() <= width {
+        return Cow::Borrowed(text);
+    }
+    let mut used = MORE.len();
+    let fits = |letter: &char| {
+        used += Span::raw(letter.to_string()).width();
+        used <= width
+    };
+    Cow::Owned(text.chars().take_while(fits).collect::<String>() + MORE)
 }
 
 struct Pen<'b> {
@@ -145,7 +167,8 @@ impl Pen<'_> {
         }
         self.bar(self.area.y, &parts.join("   "), bold());
         let verdict = model.cpus.figures.as_ref().map_or("", |figures| figures.verdict.as_str());
-        self.bar(self.area.y + 1, verdict, Style::new());
+        let verdict = shortened(verdict, usize::from(self.area.width));
+        self.bar(self.area.y + 1, &verdict, Style::new());
     }
 
     fn foot(&mut self, state: &State) {
@@ -155,16 +178,20 @@ impl Pen<'_> {
                 format!("Only {} with: {filter}_  Enter keep  Esc remove", state.pane.title())
             }
             Shown::Tables if !state.said.is_empty() => clean(&state.said),
-            // Only there it does something.
-            Shown::Tables if state.pane == Pane::Programs => {
-                "q quit  ? help  Tab pane  Up/Down row  e explain  l watch  s sort  / filter"
-                    .to_owned()
+            Shown::Tables => {
+                // 80 columns have no place for all keys.
+                let rest = match (state.pane, state.is_frozen) {
+                    // Only there `l` does something.
+                    (Pane::Programs, true) => "l watch  / filter  Space go on",
+                    (Pane::Programs, false) => "l watch  s sort  / filter",
+                    (_, true) => "s sort  / filter  Space go on",
+                    (_, false) => "s sort  / filter  Space freeze",
+                };
+                format!("q quit  ? help  Tab pane  Up/Down row  e explain  {rest}")
             }
-            Shown::Tables => "q quit  ? help  Tab pane  Up/Down row  e explain  s sort  / filter  \
-                              Space freeze"
-                .to_owned(),
             Shown::Row { .. } | Shown::Help { .. } => {
-                "Esc back  Up/Down scroll  Space freeze  q quit".to_owned()
+                let space = if state.is_frozen { "go on" } else { "freeze" };
+                format!("Esc back  Up/Down scroll  Space {space}  q quit")
             }
         };
         self.bar(self.area.bottom().saturating_sub(1), &text, reversed());
@@ -220,7 +247,7 @@ impl Pen<'_> {
             self.cells(place, place.y + 1, table, titles.map(|title| (title, underlined)));
         }
         if places.is_empty() && rows > 0 {
-            let is_filtered = !table.rows.is_empty();
+            let is_filtered = !table.rows.is_empty() || !choice.filter.is_empty();
             let why = if is_filtered { "No row has that text." } else { table.empty.as_str() };
             self.put(
                 (place.x + MARK, place.y + 2),
@@ -267,9 +294,14 @@ impl Pen<'_> {
     ) {
         let mut x = place.x.saturating_add(MARK);
         for ((at, width, text), style) in cells {
-            let length = ratatui::text::Span::raw(text).width();
+            // A part of a number would be another number.
+            let is_right = table.columns[at].is_right;
+            let shown =
+                if is_right { Cow::Borrowed(text) } else { shortened(text, usize::from(width)) };
+            let text: &str = &shown;
+            let length = Span::raw(text).width();
             let blank = usize::from(width).saturating_sub(length) as u16;
-            let indent = if table.columns[at].is_right { blank } else { 0 };
+            let indent = if is_right { blank } else { 0 };
             self.put((x + indent, y), width - indent, text, style);
             x = x.saturating_add(width + GAP);
         }
@@ -415,6 +447,32 @@ mod tests {
         let lines = self::lines((80, 24), &model, &keys);
         assert!(lines[23].starts_with("Only Programs with: z_"), "{lines:#?}");
         assert!(lines.iter().any(|line| line.contains("No row has that text.")), "{lines:#?}");
+    }
+
+    #[test]
+    fn what_is_cut_has_a_mark() {
+        assert_eq!(shortened("no moves needed", 15), "no moves needed");
+        assert_eq!(shortened("no moves needed", 10), "no move...");
+        assert_eq!(shortened("漢字漢字", 7), "漢字...");
+        assert_eq!(shortened("softirq", 5), "softirq");
+        let mut model = sample::model(2);
+        model.cpus.figures.as_mut().unwrap().verdict = "CPU 0 ".repeat(20);
+        let lines = lines((60, 24), &model, &[Key::Char('3')]);
+        assert!(lines[1].ends_with("..."), "{lines:#?}");
+        let decision = lines.iter().find(|line| line.contains("no moves needed")).unwrap();
+        assert!(decision.ends_with("..."), "{lines:#?}");
+    }
+
+    #[test]
+    fn the_foot_says_what_space_does_now() {
+        let foot = |keys: &[Key]| lines((80, 24), &sample::model(2), keys).pop().unwrap();
+        let space = Key::Char(' ');
+        assert!(foot(&[]).ends_with("Space freeze"));
+        for pane in ['1', '2', '3', '4', '5'].map(Key::Char) {
+            assert!(foot(&[pane, space]).ends_with("Space go on"));
+        }
+        assert!(foot(&[Key::Char('?'), space]).contains("Space go on"));
+        assert!(foot(&[Key::Char('l')]).contains("in the pane Programs"));
     }
 
     #[test]
