@@ -94,7 +94,10 @@ pub enum Command {
     Status(StatusArgs),
     /// Explain the last decisions.
     Explain(ExplainArgs),
-    /// Watch CPUs, programs, decisions and interrupts; change nothing.
+    /// Watch CPUs, programs, decisions and interrupts on one screen.
+    ///
+    /// It changes nothing by itself. The key l has the chosen program, if it is one of your own, only
+    /// watched, and balanced again.
     Top(TopArgs),
     /// Show what a job of Slurm gained, node by node.
     Cluster(ClusterArgs),

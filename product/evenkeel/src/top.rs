@@ -1,5 +1,6 @@
 //! `evenkeel top`: CPUs, programs, decisions, interrupts and the keel on one screen that is drawn anew
-//! in each interval, or printed once as plain text. It loads nothing and changes nothing.
+//! in each interval, or printed once as plain text. It loads nothing; the key `l` alone asks for a
+//! change, which a program's balancer makes.
 //!
 //! | file | the one thing in it |
 //! |---|---|

@@ -28,6 +28,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_help_names_the_key_that_changes_what_is_done_to_a_program() {
+        let mut command = crate::cli::command();
+        let top = command.find_subcommand_mut("top").unwrap();
+        let help = top.render_long_help().to_string();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains("The key l has the chosen program"), "{help}");
+    }
+
+    #[test]
     fn readings_are_not_so_frequent_that_they_cost() {
         assert_eq!(reading_time("100ms").map(|interval| interval.ns), Ok(100_000_000));
         assert!(reading_time("99ms").is_err_and(|why| why.contains("100ms to 60s")));
