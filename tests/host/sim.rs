@@ -32,6 +32,16 @@ fn a_simulation_is_reported_in_figures_traces_and_pictures() {
 }
 
 #[test]
+fn figures_go_alone_to_standard_output() {
+    let host = Host::new();
+    let done = output(&mut sim(&host, &["run", "hogs:tasks=2,work=1ms", "--json", "-"]));
+    assert!(done.status.success(), "{done:?}");
+    let report: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    let said = text(&done.stderr);
+    assert!(said.contains(report["hash"].as_str().unwrap()), "{said}");
+}
+
+#[test]
 fn what_has_a_name_is_listed() {
     let host = Host::new();
     let done = output(&mut sim(&host, &["list"]));

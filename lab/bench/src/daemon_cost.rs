@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::crowd::Crowd;
 use crate::private_daemon::{PrivateDaemon, until};
 use evenkeel_experiment::interrupt;
-use evenkeel_experiment::output::Output;
+use evenkeel_experiment::output::{Output, tell};
 
 const PROGRAMS: u32 = 50;
 /// Threads of each program; with its first one 2,000 in all.
@@ -59,7 +59,7 @@ struct Report {
 pub fn run(options: &Options) -> Result<i32> {
     let json = options.json.as_deref().map(Output::prepare).transpose()?;
     let report = measure(&options.executable)?;
-    println!(
+    let cost = format!(
         "{} programs, {} tasks: {:.3} % of one CPU at {:.1} intervals a second, {:.1} MiB resident",
         report.programs,
         report.tasks,
@@ -67,12 +67,14 @@ pub fn run(options: &Options) -> Result<i32> {
         report.intervals_per_s,
         report.resident_mib
     );
+    tell([&json], cost);
     let [half_way, after] = report.journal_bytes;
-    println!(
+    let growth = format!(
         "{} joins and as many leaves: {:+.2} MiB in their second half; the journal has {half_way} \
          bytes after the first, {after} after both",
         report.joins, report.growth_mib
     );
+    tell([&json], growth);
     if let Some(output) = json {
         output.write(&serde_json::to_string_pretty(&report)?)?;
     }

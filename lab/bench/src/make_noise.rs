@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 
 use crate::verify::{self, Verified};
 use evenkeel_experiment::interrupt;
-use evenkeel_experiment::output::Output;
+use evenkeel_experiment::output::{Output, tell};
 use evenkeel_noise::{MAX_LIMIT, Noise, NoiseConfig, NoiseKind};
 
 /// Busy time and period in us, where none are given.
@@ -109,12 +109,13 @@ fn make(options: &Options, json: Option<Output>) -> Result<i32> {
         NoiseKind::Hog => "its fair share".to_owned(),
         _ => format!("wanted {:.1} %", 100.0 * config.duty()),
     };
-    println!(
+    let took = format!(
         "{kind} noise took {:.1} % of CPU {} for {:.1} s ({wanted})",
         100.0 * report.duty,
         report.cpu,
         report.wall_ns as f64 / 1e9
     );
+    tell([&json], took);
     if let Some(output) = json {
         output.write(&serde_json::to_string_pretty(&report)?)?;
     }
@@ -154,7 +155,7 @@ fn verify(options: &Options, json: Option<Output>) -> Result<i32> {
         eprintln!("{sentence}");
     }
     if !verified.rows.is_empty() {
-        println!("{}", verified.table());
+        tell([&json], verified.table());
     }
     if let Some(output) = json {
         output.write(&serde_json::to_string_pretty(&verified)?)?;

@@ -24,7 +24,7 @@ use serde::Serialize;
 use crate::crowd::{self, Crowd};
 use crate::stats::median;
 use evenkeel_experiment::cells::Cells;
-use evenkeel_experiment::output::Output;
+use evenkeel_experiment::output::{Output, tell};
 
 /// CPUs and tasks; about ten tasks a CPU.
 const SIZES: [(u32, u32); 5] = [(64, 625), (128, 1250), (256, 2500), (512, 5000), (1024, 10_000)];
@@ -93,14 +93,14 @@ pub fn run(options: &Options) -> Result<i32> {
         plans.push(Row { cpus, tasks, instructions, per_task_log_task });
     }
     let report = interval(plans)?;
-    print(&report);
+    print(&report, &output);
     if let Some(output) = output {
         output.write(&serde_json::to_string_pretty(&report)?)?;
     }
     Ok(0)
 }
 
-fn print(report: &Report) {
+fn print(report: &Report, output: &Option<Output>) {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let cells = |row: &Row| {
         vec![
@@ -116,15 +116,16 @@ fn print(report: &Report) {
         numbers: (0..header.len()).collect(),
         rows: report.plans.iter().map(cells).collect(),
     };
-    println!("{}", table.terminal());
+    tell([output], table.terminal());
     if report.plans.iter().all(|row| row.instructions.is_none()) {
-        println!("Instructions were not counted: valgrind is not installed.");
+        tell([output], "Instructions were not counted: valgrind is not installed.");
     }
-    println!(
+    let interval = format!(
         "A whole interval with {} tasks on this machine: {:.1} ms for the snapshot ({}) of so many \
          real threads, {:.1} ms for the plan of so many busy ones.",
         report.interval_tasks, report.snapshot_ms, report.accounting, report.plan_ms
     );
+    tell([output], interval);
 }
 
 /// The function that callgrind counts.

@@ -13,7 +13,7 @@ use crate::stats::{Estimate, estimate, median};
 use evenkeel_experiment::cells::Cells;
 use evenkeel_experiment::command::{run as run_command, set_threads};
 use evenkeel_experiment::executable;
-use evenkeel_experiment::output::Output;
+use evenkeel_experiment::output::{Output, tell};
 
 /// Rounds of `true`, and how many go before them, to warm up.
 const SHORT_ROUNDS: usize = 60;
@@ -96,9 +96,9 @@ pub fn run(options: &Options) -> Result<i32> {
         numbers: vec![2, 3, 4],
         rows: report.rows.iter().map(cells).collect(),
     };
-    println!("{}", table.terminal());
+    tell([&json], table.terminal());
     if !report.is_optimised {
-        println!("evenkeel is a build for development here: an installed one takes less.");
+        tell([&json], "evenkeel is a build for development here: an installed one takes less.");
     }
     if let Some(output) = json {
         output.write(&serde_json::to_string_pretty(&report)?)?;

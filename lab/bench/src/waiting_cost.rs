@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::stats::{Estimate, estimate};
 use evenkeel_experiment::interrupt;
-use evenkeel_experiment::output::Output;
+use evenkeel_experiment::output::{Output, tell};
 
 /// Pairs of a second with windows and one without.
 const PAIRS: u32 = 20;
@@ -77,18 +77,20 @@ impl From<Estimate> for Interval {
 pub fn run(options: &Options) -> Result<i32> {
     let json = options.json.as_deref().map(Output::prepare).transpose()?;
     let report = measure()?;
-    println!(
+    let calls = format!(
         "getppid of a task that is not followed: {:.0} ns, {:.0} ns while a window is open",
         report.call_ns, report.call_in_window_ns
     );
-    println!(
+    tell([&json], calls);
+    let windows = format!(
         "windows of {} ms in each second cost it {:.2} % ({:.2} to {:.2})",
         WINDOW_NS / 1_000_000,
         report.windows_pct.median,
         report.windows_pct.low,
         report.windows_pct.high
     );
-    println!(
+    tell([&json], windows);
+    let sample = format!(
         "a sample takes {:.1} us ({:.1} to {:.1}): {:.3} % of a CPU at {} Hz for the first two seconds, \
          {:.3} % at {} Hz later",
         report.sample_ns.median / 1e3,
@@ -99,6 +101,7 @@ pub fn run(options: &Options) -> Result<i32> {
         report.later_pct,
         report.later_hertz
     );
+    tell([&json], sample);
     if let Some(output) = json {
         output.write(&serde_json::to_string_pretty(&report)?)?;
     }

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use evenkeel_bench::simulator_speed;
 use evenkeel_bench::sweeps::{self, FIGURES};
 use evenkeel_capability::{LagParameters, Policy};
-use evenkeel_experiment::output::Output;
+use evenkeel_experiment::output::{Output, tell};
 use evenkeel_keel::{Aggregation, Balance, Options, Order, Parts};
 use evenkeel_machine::{Costs, Machine, PRESETS};
 use evenkeel_sim::program::{Interrupts, Thief, Workload};
@@ -215,15 +215,15 @@ fn run(args: &SimRunArgs) -> Result<i32> {
         std::fs::write(path, trace(&outcome.record, &simulation.workload))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    if let Some(output) = svg {
+    if let Some(output) = &svg {
         let title = format!("{} on {} under {}", report.workload, report.machine, report.scheduler);
         let svg = picture(&outcome.record, outcome.time_ns, &simulation.workload, &title);
         output.write(&svg)?;
     }
+    tell([&json, &svg], report.to_string().trim_end_matches('\n'));
     if let Some(output) = json {
         output.write(&(serde_json::to_string_pretty(&report)? + "\n"))?;
     }
-    print!("{report}");
     if report.is_good() {
         return Ok(0);
     }

@@ -147,7 +147,8 @@ impl<How> Experiment<How> {
             }
         };
         if !options.is_quiet {
-            print!("{}", self.terminal(&report));
+            let text = self.terminal(&report);
+            output::tell([&json, &markdown, &html], text.trim_end_matches('\n'));
         }
         if let Some(output) = json {
             output.write(&serde_json::to_string_pretty(&report)?)?;

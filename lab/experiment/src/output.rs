@@ -1,6 +1,7 @@
 //! Files that a benchmark writes at its end, tried at its beginning: half an hour of measuring is
-//! not lost to a directory that does not exist.
+//! not lost to a directory that does not exist. `-` is standard output.
 
+use std::fmt::Display;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,24 @@ use anyhow::{Context, Result};
 use tempfile::NamedTempFile;
 
 use crate::generated;
+
+/// Names of standard output. A file behind it must not be replaced by another one.
+const STDOUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
+
+/// Whether a file with this name is standard output.
+pub fn is_standard_output(path: &Path) -> bool {
+    STDOUT.iter().any(|name| path == Path::new(name))
+}
+
+/// Prints a line for people, on standard error where one of the outputs is standard output: that has
+/// the report then, and nothing else.
+pub fn tell<'o>(outputs: impl IntoIterator<Item = &'o Option<Output>>, text: impl Display) {
+    if outputs.into_iter().flatten().any(|output| is_standard_output(&output.path)) {
+        eprintln!("{text}");
+    } else {
+        println!("{text}");
+    }
+}
 
 /// A file to be written. Until then nothing is seen of it.
 #[derive(Debug)]
@@ -42,6 +61,10 @@ impl Output {
     /// It cannot be written.
     pub fn write_bytes(&self, bytes: &[u8]) -> Result<()> {
         let cannot = || format!("cannot write {}", self.path.display());
+        if is_standard_output(&self.path) {
+            let mut stdout = std::io::stdout().lock();
+            return stdout.write_all(bytes).and_then(|()| stdout.flush()).with_context(cannot);
+        }
         match self.temporary()? {
             None => std::fs::write(&self.path, bytes).with_context(cannot),
             Some(mut file) => {
@@ -69,9 +92,10 @@ impl Output {
     }
 
     /// Beside the target, to be renamed over it; none for a target that is not a file
-    /// (/dev/stdout).
+    /// (a pipe).
     fn temporary(&self) -> Result<Option<NamedTempFile>> {
-        if self.path.exists() && !self.path.is_file() {
+        let is_no_file = self.path.exists() && !self.path.is_file();
+        if is_no_file || is_standard_output(&self.path) {
             return Ok(None);
         }
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -99,5 +123,13 @@ mod tests {
         Output::prepare(Path::new("/dev/null")).unwrap().write("{}").unwrap();
         let error = Output::prepare(&directory.path().join("no/such/place")).unwrap_err();
         assert!(format!("{error:#}").contains("give a directory that exists"), "{error:#}");
+    }
+
+    #[test]
+    fn a_hyphen_is_standard_output_and_no_file() {
+        let path = Path::new("-");
+        Output::prepare(path).unwrap().write("{}\n").unwrap();
+        assert!(!path.exists());
+        assert!(is_standard_output(path) && !is_standard_output(Path::new("./-")));
     }
 }

@@ -24,7 +24,7 @@ use anyhow::{Context, Result, bail};
 pub use study::{Finding, Panel, Part, Point, Series, Status, Study};
 
 use evenkeel_experiment::generated::command_of_page;
-use evenkeel_experiment::output::Output;
+use evenkeel_experiment::output::{Output, is_standard_output};
 use evenkeel_experiment::{commit, interrupt};
 
 /// What is asked for.
@@ -204,6 +204,9 @@ impl Files {
                     "--quick decides nothing and is not written to {docs}: give another directory"
                 );
             }
+        }
+        if options.json.as_deref().is_some_and(is_standard_output) {
+            bail!("--json is written anew after each part, so it needs a file: give one");
         }
         let page = |directory: &Option<PathBuf>, ending: &str| {
             let path =

@@ -27,9 +27,9 @@ mod table;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use evenkeel_experiment::display::Display;
-use evenkeel_experiment::output::Output;
+use evenkeel_experiment::output::{Output, is_standard_output};
 use evenkeel_experiment::{
     Experiment, List, MachineInfo, Options, Plan, Report, Section, commit, host,
 };
@@ -144,6 +144,9 @@ fn measure_all(experiment: &Experiment<How>, asked: &Asked) -> Result<Report> {
     }
     let plan = plan_of(options.quick);
     let mut state = match &options.json {
+        Some(path) if is_standard_output(path) => {
+            bail!("--json is read again to go on, and standard output cannot be: give a file")
+        }
         Some(path) => State::load(NAME, path, options.quick)?,
         None => State { is_quick: options.quick, ..State::default() },
     };

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 pub use others::be_stranger;
 
 use evenkeel_experiment::interrupt;
-use evenkeel_experiment::output::Output;
+use evenkeel_experiment::output::{Output, tell};
 use evenkeel_experiment::{MachineInfo, Options, commit};
 use fit::{Between, Fit};
 use measure::{Place, Point};
@@ -103,7 +103,7 @@ pub fn run(asked: &Asked) -> Result<i32> {
             report => report?,
         },
     };
-    println!("{}", page::terminal(&report));
+    tell([&json, &machine, &markdown, &html], page::terminal(&report));
     if let Some(output) = json {
         output.write(&(serde_json::to_string_pretty(&report)? + "\n"))?;
     }

@@ -21,7 +21,7 @@ use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 
 use crate::capability::Case;
-use evenkeel_experiment::output::Output;
+use evenkeel_experiment::output::{Output, tell};
 use evenkeel_experiment::{MachineInfo, Options, commit, interrupt};
 use evenkeel_noise::NoiseKind;
 use model::{Theft, expected_max, expected_max_of_some};
@@ -143,7 +143,7 @@ pub fn run(asked: &Asked) -> Result<i32> {
             report => report?,
         },
     };
-    println!("{}", page::terminal(&report));
+    tell([&json, &markdown, &html], page::terminal(&report));
     if let Some(output) = json {
         output.write(&(serde_json::to_string_pretty(&report)? + "\n"))?;
     }
