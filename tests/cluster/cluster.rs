@@ -211,8 +211,8 @@ impl Cluster {
     pub fn wait_for_no_process(&self) {
         wait_for("the end of all jobs", || self.jobs().is_empty());
         wait_for("the end of all steps", || self.processes_named("slurmstepd").is_empty());
-        // The balancer of a step is started by /proc/self/exe.
-        for name in ["evenkeel", "exe"] {
+        // The balancer of a step is started by /proc/self/exe; its supervisor has a name of its own.
+        for name in ["evenkeel", "exe", "evenkeel-super"] {
             wait_for("the end of evenkeel", || self.processes_named(name).is_empty());
         }
     }

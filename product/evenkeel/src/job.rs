@@ -76,6 +76,7 @@ impl Ranks {
         // It ends by itself: with the job, or because the balancer of another rank was first.
         let mut daemon = Command::new("/proc/self/exe");
         daemon
+            .arg0("evenkeel")
             .arg("daemon")
             .args(&self.options)
             .arg("--job")

@@ -10,7 +10,7 @@
 //! shutdown. So that it disturbs nothing, it keeps none of the writer's descriptors (the reader of the
 //! writer's output gets end of file when writer and program end), and its directory is `/`.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -26,6 +26,11 @@ use crate::undo::undo_of_ended_writer;
 const READY: u8 = b'r';
 /// To the supervisor: everything is restored, exit.
 const DONE: u8 = b'd';
+
+/// What `ps` shows as its program: the file may be /proc/self/exe, which names nothing.
+const PROGRAM: &str = "evenkeel";
+/// What `top` and `pgrep` show as its name, 15 characters at most.
+const NAME: &CStr = c"evenkeel-super";
 
 /// How long a supervisor may take to start, or to exit once dismissed.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -95,6 +100,7 @@ impl Supervisor {
         let (socket, theirs) = UnixStream::pair().map_err(fail)?;
         let mut command = Command::new(std::path::absolute(exe).map_err(fail)?);
         command
+            .arg0(PROGRAM)
             .args(args)
             .current_dir("/")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
@@ -171,6 +177,8 @@ fn detach() -> std::io::Result<()> {
 /// The supervisor's main loop, for the hidden command that [`Supervisor::start`] runs. Waits on
 /// standard input; returns `None` when dismissed, otherwise the report of the undo.
 pub fn supervise(journal: &Path) -> Option<UndoReport> {
+    // SAFETY: a text that ends with a zero; only the name of this thread is set.
+    unsafe { libc::prctl(libc::PR_SET_NAME, NAME.as_ptr()) };
     // If started by hand, standard input is no socket: the answer fails, and the journal of a living
     // writer is not undone.
     let mut socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().ok()?);

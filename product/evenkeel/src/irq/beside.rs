@@ -67,6 +67,7 @@ impl Beside {
     pub fn start(pid: u32, faults: &FaultArgs) -> Result<Self> {
         let output = File::from(memfd_create(c"evenkeel-irq", MFdFlags::MFD_CLOEXEC)?);
         let mut command = Command::new("/proc/self/exe");
+        command.arg0("evenkeel");
         command.args(["irq", "run", "--json", "--interval", ROUND, "--for", &pid.to_string()]);
         if faults.no_supervisor {
             command.arg("--no-supervisor");

@@ -110,6 +110,7 @@ impl Companion {
             return;
         }
         let mut command = Command::new("/proc/self/exe");
+        command.arg0("evenkeel");
         command.args(["irq", "run", "--mode", &mode.to_string()]);
         if let Some(interval) = self.options.interval {
             command.args(["--interval", &format!("{}us", interval.0.ns / 1000)]);

@@ -47,6 +47,13 @@ fn the_supervisor_undoes_when_the_writer_is_killed() {
     // The writer is alive: `undo` leaves it alone.
     assert_eq!(undo(dir.path(), UndoOptions::default()).live.len(), 1);
 
+    // It is named for what it is.
+    let command_line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+    assert!(command_line.starts_with("evenkeel\0"), "{command_line:?}");
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let name = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm"));
+    let names: Vec<String> = threads.map(|thread| name(thread.unwrap()).unwrap()).collect();
+    assert!(names.iter().any(|name| name == "evenkeel-super\n"), "{names:?}");
     // It has a session of its own, is in `/`, and has nothing open but its socket.
     // SAFETY: an integer.
     assert_eq!(unsafe { libc::getsid(pid) }, pid);
