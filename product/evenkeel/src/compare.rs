@@ -31,6 +31,7 @@ use crate::config;
 use crate::config::usable::check_run;
 use crate::exit::UNSUCCESSFUL;
 use crate::report_file::{ReportFile, is_standard_output};
+use crate::terminal::width;
 use contestant::Contestant;
 pub use result::Comparison;
 use turns::{TIME, Turns};
@@ -90,7 +91,7 @@ pub fn main(args: &CompareArgs, file: Option<&Path>) -> Result<i32> {
         );
     }
     let result = Comparison::new(args, record, &plan, &turns);
-    let mut text = result.to_string();
+    let mut text = result.text(width());
     text.push('\n');
     let to_stdout = |path: &Option<PathBuf>| path.as_deref().is_some_and(is_standard_output);
     if to_stdout(&args.json) || to_stdout(&args.html) {

@@ -209,6 +209,12 @@ pub fn can_draw() -> bool {
     can_move && size().is_ok_and(|(columns, lines)| columns > 0 && lines > 0)
 }
 
+/// The columns of the terminal that standard output is; none where it is none.
+pub fn width() -> Option<u16> {
+    let columns = io::stdout().is_terminal().then(size)?.ok().map(|(columns, _)| columns);
+    columns.filter(|columns| *columns > 0)
+}
+
 /// Lets a broken pipe end this process, as with any other tool: for commands that only print.
 pub fn end_at_a_broken_pipe() {
     // SAFETY: sets a disposition without a handler.

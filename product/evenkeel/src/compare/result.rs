@@ -1,9 +1,8 @@
 //! What a comparison found: a row for each contestant, and one sentence that says which command line to
 //! use from now on. The table and the JSON are made from it.
 
-use std::fmt;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
 use evenkeel_trial::{Line, Plan, Record, Role, Verdict, interrupt, judge};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -16,6 +15,10 @@ use crate::cli::CompareArgs;
 /// The titles of [`Row::cells`].
 pub const COLUMNS: [&str; 7] =
     ["contestant", "median", "vs default", "verdict", "moves", "prints", "runs"];
+
+/// The places of the columns that a narrow terminal can do without, in this order. What prints something
+/// else is named below the table, too.
+const LEAST_NEEDED: [usize; 3] = [6, 4, 5];
 
 /// Fewer runs than these have a range, and no 95 % interval.
 const RUNS_OF_AN_INTERVAL: usize = 6;
@@ -255,8 +258,31 @@ fn nothing_is_better(rows: &[Row]) -> String {
     }
 }
 
-impl fmt::Display for Comparison {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Comparison {
+    /// The table, its notes and the command line to use, for a terminal of so many columns: what does
+    /// not fit is left out of the table, and that is said.
+    pub fn text(&self, width: Option<u16>) -> String {
+        let mut table = self.table();
+        let mut hidden = Vec::new();
+        for place in LEAST_NEEDED {
+            let needed = table.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            if width.is_none_or(|width| needed <= usize::from(width)) {
+                break;
+            }
+            if let Some(column) = table.column_mut(place) {
+                column.set_constraint(ColumnConstraint::Hidden);
+                hidden.push(COLUMNS[place]);
+            }
+        }
+        let mut lines = vec![table.to_string()];
+        if !hidden.is_empty() {
+            lines.push(format!("(In --json and --html only: {})", hidden.join(", ")));
+        }
+        lines.extend(self.notes());
+        format!("{}\n\n{}\nUse: {}", lines.join("\n"), self.sentence, self.recommended)
+    }
+
+    fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(COLUMNS);
         table.add_rows(self.rows.iter().map(Row::cells));
@@ -265,9 +291,7 @@ impl fmt::Display for Comparison {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        writeln!(f, "{table}")?;
-        self.notes().iter().try_for_each(|note| writeln!(f, "{note}"))?;
-        write!(f, "\n{}\nUse: {}", self.sentence, self.recommended)
+        table
     }
 }
 
@@ -341,6 +365,34 @@ pub mod tests {
         assert_eq!(name(&[pinned.clone(), broken]).as_deref(), Some("pinned"));
         let again = Row { is_again: true, ..run };
         assert_eq!(name(&[again, row("pinned", 1.1, Verdict::Undecided)]), None);
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_the_columns_that_decide() {
+        let long = |name: &str| Row {
+            moves: Some(12.0),
+            printed: Some(Agreement::Unknown),
+            ..row(name, 1.234, Verdict::Undecided)
+        };
+        let again = Row { is_again: true, ..long("default again") };
+        let comparison = Comparison {
+            command: Vec::new(),
+            version: "",
+            is_partial: false,
+            rows: vec![long("run --threads 4"), again],
+            recommended: "./app".to_owned(),
+            sentence: "None.".to_owned(),
+            again: String::new(),
+        };
+        let widest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap();
+        let (all, narrow) = (comparison.text(None), comparison.text(Some(80)));
+        assert!(widest(&all) > 80 && all.contains("differs by itself"), "{all}");
+        assert!(widest(&narrow) <= 80, "{narrow}");
+        assert!(narrow.contains("(In --json and --html only: runs, moves"), "{narrow}");
+        for kept in ["median", "vs default", "A/A: undecided", "Use: ./app"] {
+            assert!(narrow.contains(kept), "{kept}: {narrow}");
+        }
+        assert_eq!(comparison.text(Some(200)), all);
     }
 
     #[test]
