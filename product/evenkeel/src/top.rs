@@ -42,7 +42,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::cli::TopArgs;
-use crate::terminal::can_draw;
+use crate::terminal::{can_draw, width};
 
 /// Shows the live screen, or prints once where that is asked for or the output is no terminal. Returns
 /// the exit code.
@@ -63,7 +63,7 @@ fn print_once(interval: Duration) -> Result<()> {
     sources.read();
     std::thread::sleep(interval);
     let model = sources.read();
-    let text = plain::text(&model, &tables::tables(&model));
+    let text = plain::text(&model, &tables::tables(&model), width());
     std::io::stdout().lock().write_all(text.as_bytes())?;
     Ok(())
 }

@@ -2,43 +2,47 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{CellAlignment, Table as Text, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table as Text, presets};
 
 use super::model::Model;
 use super::table::{Pane, Table};
 use crate::terminal::clean;
+use crate::wrap::wrapped;
 
 /// Rows of interrupts that are printed: those that come most often.
 const INTERRUPTS: usize = 20;
 
-/// All panes, one below the other: no bars, no colours, a heading for each.
-pub fn text(model: &Model, tables: &[Table; Pane::COUNT]) -> String {
-    // Writing into a string cannot fail, here and below.
-    let mut text = format!("evenkeel top on {}\n", clean(&model.host));
+/// All panes, one below the other: no bars, no colours, a heading for each. On a terminal of so many
+/// columns long lines are broken; in a pipe or a file each row is a line.
+pub fn text(model: &Model, tables: &[Table; Pane::COUNT], width: Option<u16>) -> String {
+    let mut sentences = vec![format!("evenkeel top on {}", clean(&model.host))];
     if let Some(figures) = &model.cpus.figures {
-        let _ = writeln!(text, "{}", figures.verdict);
-        figures.remarks.iter().for_each(|remark| {
-            let _ = writeln!(text, "{remark}");
-        });
+        sentences.push(figures.verdict.clone());
+        sentences.extend(figures.remarks.iter().cloned());
     }
     if let Some(why) = &model.cpus.why_not_exact {
-        let _ = writeln!(text, "Not exact, because: {}", clean(why));
+        sentences.push(format!("Not exact, because: {}", clean(why)));
     }
-    for note in &model.notes {
-        let _ = writeln!(text, "Note: {}", clean(note));
-    }
+    sentences.extend(model.notes.iter().map(|note| format!("Note: {}", clean(note))));
+    let broken = |sentence: String| match width {
+        Some(width) => wrapped(&sentence, width.into()),
+        None => vec![sentence],
+    };
+    let lines: Vec<String> = sentences.into_iter().flat_map(broken).collect();
+    let mut text = lines.join("\n") + "\n";
     for (pane, table) in Pane::ALL.into_iter().zip(tables) {
         let about = match table.about.as_str() {
             "" => String::new(),
             about => format!(" ({about})"),
         };
+        // Writing into a string cannot fail.
         let _ = writeln!(text, "\n{}{about}:", pane.title());
-        text += &rows(pane, table);
+        text += &rows(pane, table, width);
     }
     text
 }
 
-fn rows(pane: Pane, table: &Table) -> String {
+fn rows(pane: Pane, table: &Table, width: Option<u16>) -> String {
     let is_shown = |row: &&super::table::Row| {
         let of_interrupts = pane == Pane::Interrupts;
         let rate = row.cells.get(2).and_then(|cell| cell.number).unwrap_or(0.0);
@@ -55,6 +59,9 @@ fn rows(pane: Pane, table: &Table) -> String {
         (0..table.columns.len()).filter(|at| !table.columns[*at].title.is_empty()).collect();
     let mut text = Text::new();
     text.load_style(presets::NOTHING);
+    if let Some(width) = width {
+        text.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    }
     text.set_header(columns.iter().map(|at| &table.columns[*at].title));
     for row in shown {
         text.add_row(columns.iter().map(|at| &row.cells[*at].text));
@@ -74,7 +81,7 @@ mod tests {
     use crate::top::tables::tables;
 
     fn printed(model: &Model) -> String {
-        text(model, &tables(model))
+        text(model, &tables(model), None)
     }
 
     #[test]
@@ -104,6 +111,18 @@ mod tests {
         assert!(!text.contains('#') && !text.contains('\u{1b}'), "{text}");
         // What did not come is left out.
         assert!(!text.contains("virtio1-config"), "{text}");
+    }
+
+    #[test]
+    fn lines_are_broken_at_the_width_of_a_terminal_only() {
+        let mut model = sample::model(2);
+        model.cpus.figures.as_mut().unwrap().remarks = vec!["more of it ".repeat(20)];
+        model.programs[0].status.command = vec!["program ".repeat(20)];
+        let tables = tables(&model);
+        let widest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(widest(&text(&model, &tables, None)) > 150);
+        let narrow = text(&model, &tables, Some(80));
+        assert!(widest(&narrow) <= 80, "{narrow}");
     }
 
     #[test]
