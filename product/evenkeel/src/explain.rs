@@ -10,6 +10,8 @@ use evenkeel_host::ProgramStatus;
 use crate::cli::ExplainArgs;
 use crate::decision_text::describe;
 use crate::keel_client::ask_keel;
+use crate::terminal::width;
+use crate::wrap::broken;
 use crate::{sais, status};
 
 /// Explains what was asked for: by default, the decisions about all programs and the steering of all
@@ -49,10 +51,11 @@ pub fn main(args: &ExplainArgs) -> Result<i32> {
         // Whatever is wrong there, the programs are explained.
         println!("connections: {why:#}");
     }
+    let width = width();
     for program in &programs {
-        println!("{}", status::headline(program));
+        print!("{}", broken(&format!("{}\n", status::headline(program)), width));
         for decision in &program.decisions {
-            print!("{}", describe(decision));
+            print!("{}", broken(&describe(decision), width));
         }
     }
     Ok(0)

@@ -12,7 +12,8 @@ use nix::unistd::{Uid, User};
 use ratatui::crossterm::terminal::size;
 
 use crate::cli::StatusArgs;
-use crate::terminal::{can_draw, clean};
+use crate::terminal::{can_draw, clean, width};
+use crate::wrap::broken;
 use crate::{daemon_client, decision_text, irq, keel_client};
 
 /// How long a daemon may take for an answer.
@@ -38,7 +39,7 @@ pub fn main(args: &StatusArgs) -> Result<i32> {
         return Ok(0);
     }
     let Some(every) = args.watch else {
-        io::stdout().write_all(text()?.as_bytes())?;
+        io::stdout().write_all(broken(&text()?, width()).as_bytes())?;
         return Ok(0);
     };
     loop {

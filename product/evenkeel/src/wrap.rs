@@ -40,6 +40,22 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// The text with its long lines broken at the width of a terminal, and all others as they are; none: as
+/// it is.
+pub fn broken(text: &str, width: Option<u16>) -> String {
+    let Some(width) = width.map(usize::from) else { return text.to_owned() };
+    let mut broken = String::new();
+    for line in text.lines() {
+        if Span::raw(line).width() <= width {
+            broken += line;
+        } else {
+            broken += &wrapped(line, width).join("\n");
+        }
+        broken.push('\n');
+    }
+    broken
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -52,6 +68,14 @@ mod tests {
         assert_eq!(wrapped("", 9), [""]);
         assert_eq!(wrapped("abcdefgh xy", 5), ["abcde", "fgh", "xy"]);
         assert_eq!(wrapped("漢字漢字", 5), ["漢字", "漢字"]);
+    }
+
+    #[test]
+    fn only_long_lines_of_a_terminal_are_broken() {
+        let text = "CPU 0    99 %\n  one two three\n";
+        assert_eq!(broken(text, None), text);
+        assert_eq!(broken(text, Some(80)), text);
+        assert_eq!(broken(text, Some(13)), "CPU 0    99 %\n  one two\n  three\n");
     }
 
     proptest! {

@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table as Text, presets};
 use super::model::Model;
 use super::table::{Pane, Table};
 use crate::terminal::clean;
-use crate::wrap::wrapped;
+use crate::wrap::broken;
 
 /// Rows of interrupts that are printed: those that come most often.
 const INTERRUPTS: usize = 20;
@@ -24,12 +24,7 @@ pub fn text(model: &Model, tables: &[Table; Pane::COUNT], width: Option<u16>) ->
         sentences.push(format!("Not exact, because: {}", clean(why)));
     }
     sentences.extend(model.notes.iter().map(|note| format!("Note: {}", clean(note))));
-    let broken = |sentence: String| match width {
-        Some(width) => wrapped(&sentence, width.into()),
-        None => vec![sentence],
-    };
-    let lines: Vec<String> = sentences.into_iter().flat_map(broken).collect();
-    let mut text = lines.join("\n") + "\n";
+    let mut text = broken(&(sentences.join("\n") + "\n"), width);
     for (pane, table) in Pane::ALL.into_iter().zip(tables) {
         let about = match table.about.as_str() {
             "" => String::new(),
