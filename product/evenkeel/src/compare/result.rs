@@ -1,7 +1,6 @@
 //! What a comparison found: a row for each contestant, and one sentence that says which command line to
 //! use from now on. The table and the JSON are made from it.
 
-
 use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
 use evenkeel_trial::{Line, Plan, Record, Role, Verdict, interrupt, judge};
 use schemars::JsonSchema;
@@ -445,7 +444,11 @@ pub mod tests {
             ..row(name, 1.0, Verdict::Undecided)
         };
         let none = comparison(vec![refused("run"), row("pinned", 0.9, Verdict::Worse)]);
-        assert!(none.sentence.contains("no verdict: evenkeel itself failed in run,"), "{none}");
+        assert!(
+            none.sentence.contains("no verdict: evenkeel itself failed in run,"),
+            "{}",
+            none.text(None)
+        );
         assert!(!none.has_verdict());
         assert!(
             comparison(vec![refused("run"), row("pinned", 1.2, Verdict::Better)]).has_verdict()
