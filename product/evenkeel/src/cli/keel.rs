@@ -137,9 +137,11 @@ pub enum ZoneCommand {
     /// Set a knob until the keel ends (to keep it, use table `[zone]` of the configuration file).
     Set {
         /// The paper's name of the knob, in any spelling.
+        // Completion changes this argument, and clap then takes it for the last one.
+        #[arg(index = 1)]
         knob: String,
         /// A whole number; for balance_level also cold, warm-low, warm-mid, warm-high or hot.
-        #[arg(allow_hyphen_values = true)]
+        #[arg(index = 2, allow_hyphen_values = true)]
         value: String,
     },
     /// Shield CPUs from all tasks that may run elsewhere, until the keel ends (to keep it, use

@@ -193,8 +193,8 @@ mod tests {
                 let [near, far, both] = match values.as_str() {
                     list if list.starts_with("a list") => {
                         lists += 1;
-                        let both = if table == "daemon" { "[\"a\", \"b\"]" } else { "[\"a\"]" };
-                        ["[\"a\"]", "[\"b\"]", both]
+                        let both = if table == "daemon" { "[\"/a\", \"/b\"]" } else { "[\"/a\"]" };
+                        ["[\"/a\"]", "[\"/b\"]", both]
                     }
                     "true or false" => {
                         switches += 1;
