@@ -191,19 +191,23 @@ mod tests {
                     super::super::parse(&format!("[{table}]\n{name} = {value}\n")).unwrap()
                 };
                 let [near, far, both] = match values.as_str() {
-                    list if list.starts_with("a list") => {
+                    values if values.starts_with("a list") => {
                         lists += 1;
-                        let both = if table == "daemon" { "[\"/a\", \"/b\"]" } else { "[\"/a\"]" };
-                        ["[\"/a\"]", "[\"/b\"]", both]
+                        // Cgroups are paths, and names are none.
+                        let [a, b] = if name == "cgroups" { ["/a", "/b"] } else { ["a", "b"] };
+                        let list = |words: &[&str]| format!("{words:?}");
+                        let both = if table == "daemon" { list(&[a, b]) } else { list(&[a]) };
+                        [list(&[a]), list(&[b]), both]
                     }
                     "true or false" => {
                         switches += 1;
                         ["false", "true", if table == "irq" { "false" } else { "true" }]
+                            .map(str::to_owned)
                     }
                     _ => continue,
                 };
-                let found = parse(near).or(parse(far));
-                assert_eq!(format!("{found:?}"), format!("{:?}", parse(both)), "{table}.{name}");
+                let found = parse(&near).or(parse(&far));
+                assert_eq!(format!("{found:?}"), format!("{:?}", parse(&both)), "{table}.{name}");
             }
         }
         assert!(lists >= 3 && switches >= 6, "{lists} lists and {switches} switches were tried");
