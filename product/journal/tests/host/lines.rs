@@ -2,7 +2,7 @@
 //! process has changed them since, or if their number is another line's. (Kills in between: `crash`.)
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use evenkeel_journal::{
     ChangedLines, DisplacedLine, LetGoLine, MovedLine, Session, SettingError, UndoOptions, undo,
@@ -16,6 +16,14 @@ fn value(file: &Path) -> String {
 
 fn shift(session: &mut Session, root: &Path, number: u32, cpus: &str) -> MovedLine {
     session.move_line(root, number, "eth0", &cpus.parse().unwrap()).unwrap()
+}
+
+/// Makes the file that lists the CPUs online below this root, with these CPUs.
+fn put_online(root: &Path, cpus: &str) -> PathBuf {
+    let online = root.join("sys/devices/system/cpu/online");
+    fs::create_dir_all(online.parent().unwrap()).unwrap();
+    fs::write(&online, format!("{cpus}\n")).unwrap();
+    online
 }
 
 #[test]
@@ -79,9 +87,7 @@ fn a_line_that_another_process_moved_is_let_go() {
 fn a_line_whose_cpu_went_offline_is_set_back_and_not_let_go() {
     let dir = directory();
     let root = dir.path();
-    let online = root.join("sys/devices/system/cpu/online");
-    fs::create_dir_all(online.parent().unwrap()).unwrap();
-    fs::write(&online, "0-3\n").unwrap();
+    let online = put_online(root, "0-3");
     let files = [1, 2, 3, 4].map(|number| put_line(root, number, "eth0", "0-3"));
     let mut session = open(root);
     for number in 1..=4 {
@@ -125,9 +131,7 @@ fn cycle(root: &Path, cpu: u32, is_back: bool) {
 fn a_line_whose_cpu_went_and_came_again_is_set_back_and_not_let_go() {
     let dir = directory();
     let root = dir.path();
-    let online = root.join("sys/devices/system/cpu/online");
-    fs::create_dir_all(online.parent().unwrap()).unwrap();
-    fs::write(&online, "0-3\n").unwrap();
+    let online = put_online(root, "0-3");
     (1..4).for_each(|cpu| cycle(root, cpu, true));
     let files = [1, 2, 3, 4, 5].map(|number| put_line(root, number, "eth0", "0-3"));
     let mut session = open(root);
@@ -176,9 +180,7 @@ fn a_line_whose_cpu_went_and_came_again_is_set_back_and_not_let_go() {
 fn lines_whose_cpus_went_together_are_set_back_and_not_let_go() {
     let dir = directory();
     let root = dir.path();
-    let online = root.join("sys/devices/system/cpu/online");
-    fs::create_dir_all(online.parent().unwrap()).unwrap();
-    fs::write(&online, "0-3\n").unwrap();
+    put_online(root, "0-3");
     (1..4).for_each(|cpu| cycle(root, cpu, true));
     let files = [1, 2, 3].map(|number| put_line(root, number, "eth0", "0-3"));
     let mut session = open(root);
@@ -224,9 +226,7 @@ fn a_line_of_a_device_that_is_down_is_still_held() {
 fn a_line_that_cannot_be_set_back_now_is_set_back_later() {
     let dir = directory();
     let root = dir.path();
-    let online = root.join("sys/devices/system/cpu/online");
-    fs::create_dir_all(online.parent().unwrap()).unwrap();
-    fs::write(&online, "0,8000-8001\n").unwrap();
+    let online = put_online(root, "0,8000-8001");
     let file = put_line(root, 7, "eth0", "8000");
     let mut session = open(root);
     assert_eq!(shift(&mut session, root, 7, "8001"), MovedLine::Moved);
@@ -252,9 +252,7 @@ fn a_line_that_waits_is_set_back_though_its_cpu_came_again() {
     for is_back_at_once in [true, false] {
         let dir = directory();
         let root = dir.path();
-        let online = root.join("sys/devices/system/cpu/online");
-        fs::create_dir_all(online.parent().unwrap()).unwrap();
-        fs::write(&online, "0,8001\n").unwrap();
+        let online = put_online(root, "0,8001");
         cycle(root, 8001, true);
         let file = put_line(root, 7, "eth0", "8000");
         let mut session = open(root);
@@ -288,9 +286,7 @@ fn a_line_that_waits_is_set_back_though_its_cpu_came_again() {
 fn a_line_that_cannot_be_read_now_does_not_make_the_others_let_go() {
     let dir = directory();
     let root = dir.path();
-    let online = root.join("sys/devices/system/cpu/online");
-    fs::create_dir_all(online.parent().unwrap()).unwrap();
-    fs::write(&online, "0-3\n").unwrap();
+    put_online(root, "0-3");
     cycle(root, 3, true);
     let files = [1, 2].map(|number| put_line(root, number, "eth0", "0-3"));
     let mut session = open(root);
