@@ -66,6 +66,8 @@ struct task_account {
 	/* What waiting.bpf.c saw, while it was attached. */
 	u64 samples;		/* how often it was found on a CPU while its process had wait_ranges */
 	u64 spun;		/* in how many of these samples it waited */
+	u64 changes;		/* samples that found otherwise than the one before */
+	u64 spins;		/* 1: the last one found it waiting */
 };
 
 /* What list_tasks writes for each followed task. */

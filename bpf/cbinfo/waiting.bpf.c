@@ -130,6 +130,7 @@ int on_sample(struct bpf_perf_event_data *ctx)
 	const struct wait_ranges *r;
 	const struct cpu_account *c;
 	bool yields = false;
+	u64 spins;
 
 	if (!t)
 		return 0;
@@ -147,7 +148,10 @@ int on_sample(struct bpf_perf_event_data *ctx)
 		address = PT_REGS_IP(&regs);
 	}
 	t->samples++;
-	t->spun += yields || lies_in(r, address);
+	spins = yields || lies_in(r, address);
+	t->spun += spins;
+	t->changes += spins != t->spins;
+	t->spins = spins;
 	note_place(address, cpu);
 	return 0;
 }

@@ -64,6 +64,10 @@ pub struct TaskView {
     /// Samples of its run time that `spun_ns` rests on; 0 where it rests on none.
     #[serde(default)]
     pub samples: u32,
+    /// How many of these samples found otherwise than the one before: it worked, and now spins, or it
+    /// goes on.
+    #[serde(default)]
+    pub changes: u32,
     /// `run_ns` weighted by the speed (n/1024) of the CPUs that it ran on.
     pub received_ns: u64,
     /// Time that irq, softirq and steal took while it was on a CPU.

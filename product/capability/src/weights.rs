@@ -339,6 +339,7 @@ mod tests {
             run_ns: parts_ns(*cpu).0,
             spun_ns: 0,
             samples: 0,
+            changes: 0,
             received_ns: parts_ns(*cpu).0,
             stolen_ns: parts_ns(*cpu).1,
             wait_ns: parts_ns(*cpu).2,

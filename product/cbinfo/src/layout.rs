@@ -62,6 +62,8 @@ pub(crate) struct RawTask {
     sleeps: u64,
     samples: u64,
     spun: u64,
+    changes: u64,
+    spins: u64,
 }
 
 /// `struct wake_word` of `bpf/cbinfo/cbinfo.h`.
@@ -216,6 +218,8 @@ pub struct TaskAccount {
     pub samples: u64,
     /// How many of these found it waiting for other tasks: it spun, or yielded.
     pub spun: u64,
+    /// How many of them found otherwise than the one before: it worked, and now it waits, or it goes on.
+    pub changes: u64,
     /// The time of this account: ns of `CLOCK_MONOTONIC`.
     pub now_ns: u64,
 }
@@ -238,6 +242,7 @@ impl From<&RawTask> for TaskAccount {
             sleeps: raw.sleeps,
             samples: raw.samples,
             spun: raw.spun,
+            changes: raw.changes,
             now_ns: raw.now_ns,
         }
     }

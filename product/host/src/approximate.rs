@@ -120,6 +120,7 @@ impl Approximate {
             wait_ns,
             sleeps: sleeps.unwrap_or(0),
             samples: 0,
+            changes: 0,
             spun: 0,
             runnable: stat.state == 'R',
         };

@@ -120,6 +120,7 @@ impl Exact {
             wait_ns: task.wait_ns,
             sleeps: task.sleeps,
             samples: task.samples,
+            changes: task.changes,
             spun: task.spun,
             runnable: task.runnable,
         };

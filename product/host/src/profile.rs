@@ -365,6 +365,7 @@ mod tests {
                 run_ns: INTERVAL_NS,
                 spun_ns: 0,
                 samples: 0,
+                changes: 0,
                 received_ns: INTERVAL_NS,
                 stolen_ns: 0,
                 wait_ns: 0,

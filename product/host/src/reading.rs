@@ -97,6 +97,8 @@ pub struct TaskReading {
     pub samples: u64,
     /// ... and how many of these samples found it spinning.
     pub spun: u64,
+    /// How many of them found otherwise than the one before.
+    pub changes: u64,
     /// It is runnable now.
     pub runnable: bool,
 }
@@ -373,6 +375,9 @@ impl Reading {
             .map(|(id, now, then)| {
                 let Freedom { allowed, fixed } =
                     if now.has_slept_since(&then) { Freedom::default() } else { freedom(id, now) };
+                let sampled = |of: fn(&TaskReading) -> u64| {
+                    if seen.spinning { of(&now).saturating_sub(of(&then)) as u32 } else { 0 }
+                };
                 let view = TaskView {
                     id,
                     process: now.process,
@@ -380,11 +385,8 @@ impl Reading {
                     queue: now.queue,
                     run_ns: now.run_ns.saturating_sub(then.run_ns),
                     spun_ns: if seen.spinning { now.spun_since_ns(&then) } else { 0 },
-                    samples: if seen.spinning {
-                        now.samples.saturating_sub(then.samples) as u32
-                    } else {
-                        0
-                    },
+                    samples: sampled(|task| task.samples),
+                    changes: sampled(|task| task.changes),
                     received_ns: now.received_ns.saturating_sub(then.received_ns),
                     stolen_ns: now.stolen_ns.saturating_sub(then.stolen_ns),
                     wait_ns: now.wait_ns.saturating_sub(then.wait_ns),

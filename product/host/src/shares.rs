@@ -283,6 +283,7 @@ mod tests {
             run_ns: INTERVAL_NS * percents[tid as usize - 1] / 100,
             spun_ns: 0,
             samples: 0,
+            changes: 0,
             received_ns: INTERVAL_NS * percents[tid as usize - 1] / 100,
             stolen_ns: INTERVAL_NS * (100 - percents[tid as usize - 1]) / 100,
             wait_ns: 0,

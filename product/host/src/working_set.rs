@@ -231,6 +231,7 @@ mod tests {
             run_ns: *run_ns,
             spun_ns: 0,
             samples: 0,
+            changes: 0,
             received_ns: *run_ns,
             stolen_ns: 0,
             wait_ns: 0,

@@ -114,6 +114,7 @@ pub fn weights(cpus: u32, theft: &Theft, is_realtime: bool) -> Vec<f64> {
                 run_ns: interval_ns - of(cpu),
                 spun_ns: 0,
                 samples: 0,
+                changes: 0,
                 received_ns: interval_ns - of(cpu),
                 stolen_ns: interrupts(cpu),
                 wait_ns: realtime(cpu),

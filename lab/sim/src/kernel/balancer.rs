@@ -143,6 +143,7 @@ impl Kernel {
                 run_ns: times.ran_ns - before.ran_ns,
                 spun_ns: 0,
                 samples: 0,
+                changes: 0,
                 received_ns: (times.received - before.received) >> 10,
                 stolen_ns: times.stolen_ns - before.stolen_ns,
                 wait_ns: times.waited_ns - before.waited_ns,

@@ -50,6 +50,7 @@ pub fn task(tid: u32, cpu: u32) -> TaskView {
         run_ns: INTERVAL_NS,
         spun_ns: 0,
         samples: 0,
+        changes: 0,
         received_ns: INTERVAL_NS,
         stolen_ns: 0,
         wait_ns: 0,

@@ -40,6 +40,7 @@ pub fn snapshot(cpus: u32, tasks: u32, seed: u64) -> Snapshot {
         run_ns: 0,
         spun_ns: 0,
         samples: 0,
+        changes: 0,
         received_ns: 0,
         stolen_ns: 0,
         wait_ns: 0,

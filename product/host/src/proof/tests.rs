@@ -57,6 +57,7 @@ fn task(tid: u32, cpu: u32, run_ns: u64, work_ns: u64) -> TaskView {
         run_ns,
         spun_ns: run_ns.saturating_sub(work_ns),
         samples: 0,
+        changes: 0,
         received_ns: run_ns,
         stolen_ns: 0,
         wait_ns: STEP_NS,

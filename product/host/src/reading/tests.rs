@@ -46,7 +46,7 @@ fn watched(change: impl Fn(&mut Watched)) -> [Reading; 2] {
     for (at, reading) in (0..).zip(&mut both) {
         let program = reading.programs.get_mut(&PROGRAM).unwrap();
         for task in program.tasks.values_mut() {
-            (task.samples, task.spun) = (80 + 120 * at, 70 + 30 * at);
+            (task.samples, task.spun, task.changes) = (80 + 120 * at, 70 + 30 * at, 9 + 4 * at);
         }
         let mut watched = Watched {
             sampled_ns: 600 * MS * at,
@@ -66,7 +66,8 @@ fn spun_time_is_the_share_of_the_samples_in_the_run_time() {
     let snapshot = later.since(&earlier, &[PROGRAM], &CpuSet::first(2), facts, free).unwrap();
     let barriers = Some(Barriers { count: 10, observed_ns: 20_000_000 });
     assert_eq!(snapshot.seen, Seen { spinning: true, barriers, ..Seen::default() });
-    assert_eq!((snapshot.tasks[0].spun_ns, snapshot.tasks[0].samples), (150_000_000, 120));
+    let TaskView { spun_ns, samples, changes, .. } = snapshot.tasks[0];
+    assert_eq!((spun_ns, samples, changes), (150_000_000, 120, 4));
     let waits = later.waits_since(&earlier, PROGRAM);
     assert_eq!(waits, Waits { spinning: Spinning::Seen { samples: 120, spun: 30 }, barriers });
     let [thread] = later.threads_since(&earlier, PROGRAM)[..] else { panic!("one thread") };
