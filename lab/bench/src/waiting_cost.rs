@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use evenkeel_cbinfo::{Cbinfo, Waiting};
-use evenkeel_host::{FIRST_HERTZ, LATER_HERTZ, WINDOW_EVERY_NS, WINDOW_NS};
+use evenkeel_host::{OFTEN_HERTZ, SELDOM_HERTZ, WINDOW_EVERY_NS, WINDOW_NS};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, getppid};
@@ -50,10 +50,10 @@ struct Report {
     /// One sample: the interrupt and the program in it, in ns.
     sample_ns: Interval,
     /// Samples a second of the first two seconds and later, and what they cost a CPU in per cent.
-    first_hertz: u64,
-    first_pct: f64,
-    later_hertz: u64,
-    later_pct: f64,
+    often_hertz: u64,
+    often_pct: f64,
+    seldom_hertz: u64,
+    seldom_pct: f64,
 }
 
 /// A median with its 95 % interval.
@@ -96,10 +96,10 @@ pub fn run(options: &Options) -> Result<i32> {
         report.sample_ns.median / 1e3,
         report.sample_ns.low / 1e3,
         report.sample_ns.high / 1e3,
-        report.first_pct,
-        report.first_hertz,
-        report.later_pct,
-        report.later_hertz
+        report.often_pct,
+        report.often_hertz,
+        report.seldom_pct,
+        report.seldom_hertz
     );
     tell([&json], sample);
     if let Some(output) = json {
@@ -143,10 +143,10 @@ fn measure() -> Result<Report> {
         call_ns: typical(&closed)?.median,
         call_in_window_ns: typical(&open)?.median,
         windows_pct: typical(&losses)?.into(),
-        first_hertz: FIRST_HERTZ,
-        first_pct: pct(FIRST_HERTZ),
-        later_hertz: LATER_HERTZ,
-        later_pct: pct(LATER_HERTZ),
+        often_hertz: OFTEN_HERTZ,
+        often_pct: pct(OFTEN_HERTZ),
+        seldom_hertz: SELDOM_HERTZ,
+        seldom_pct: pct(SELDOM_HERTZ),
         sample_ns,
     })
 }
@@ -158,10 +158,10 @@ fn sample_costs(waiting: &mut Waiting, cpu: usize) -> Result<Vec<f64>> {
         for _ in 0..SAMPLED {
             interrupt::check()?;
             let without = gaps.rate(SAMPLED_FOR);
-            waiting.start_sampling(&[cpu as u32], FIRST_HERTZ)?;
+            waiting.start_sampling(&[cpu as u32], OFTEN_HERTZ)?;
             let with = gaps.rate(SAMPLED_FOR);
             waiting.stop_sampling();
-            costs.push((with - without) / FIRST_HERTZ as f64);
+            costs.push((with - without) / OFTEN_HERTZ as f64);
         }
         Ok(())
     })?;

@@ -9,13 +9,12 @@
 //!    the task gets clearly more. CPUs get unequal numbers of tasks when that equalises ECPT (3:1,
 //!    not only 2:2).
 //! 2. *Lag* (`lag/exchange.rs`): a task that is behind changes places with one that is ahead on a
-//!    faster CPU, when the lag is worth the two moves, and more than samples may err by
-//!    (`lag/doubt.rs`).
+//!    faster CPU, when the lag is worth the two moves.
 //! 3. *Criticality* (`lag/critical.rs`): in phases that are too short for step 2, the task that the
 //!    others wait for gets a faster CPU, once.
-//! 4. *Interval*: the faster the lag grows, and the nearer the end of a phase (`lag/phases.rs`), the
-//!    sooner the next look; at rest one second. Where no lag grows, since tasks wait for each other all
-//!    the time, looks become rare.
+//! 4. *Interval*: the faster the lag grows, the nearer the end of a long phase (`lag/phases.rs`) and the
+//!    shorter the phases (`lag/turns.rs`), the sooner the next look; at rest one second. Where tasks wait
+//!    for each other too often for any move, looks become rare.
 //!
 //! Where less energy is preferred (`lag/efficient.rs`) and a program needs only some of the CPUs, it is
 //! kept on those that need the least, and only step 2 moves tasks among them.
@@ -23,9 +22,11 @@
 //! Steps 1 and 2 look within a NUMA node first. On another node a task keeps less of its pace, so a move
 //! there must gain so much more.
 //!
-//! Work is what a task received less what it spent on spinning, where spinning can be told from work
-//! (`Seen`). A lag is made up for only within a phase (`lag/memory.rs`): when tasks have waited and go
-//! on (a barrier), all start level. A task that waits more often than it could be moved gains nothing
+//! All that a task received counts in its lead, also what it spent on spinning: in a phase, tasks that
+//! received the same have done the same work, and time is counted exactly, while spinning is told from
+//! work (`Seen`) by samples. A lag is made up for only within a phase (`lag/memory.rs`): when tasks have
+//! waited and go on (a barrier), all start level. In phases too short to follow from barrier to barrier,
+//! tasks that spin take turns (`lag/turns.rs`). A task that waits more often than it could be moved gains nothing
 //! by being moved, so it only counts; where most are of that kind, nothing is exchanged.
 //!
 //! A *split* (`is_split` in `lag/slots.rs`) is another matter: with more tasks than unequal CPUs, each
@@ -36,7 +37,6 @@
 mod active;
 mod barrier;
 mod critical;
-mod doubt;
 mod efficient;
 mod exchange;
 mod loads;
@@ -46,8 +46,9 @@ mod phases;
 mod room;
 mod sleeps;
 mod slots;
+mod spells;
+mod turns;
 
-use memory::Steadiness;
 pub(crate) use memory::{ACTIVE_SHARE, LagState, SMT_LOSS_PPM};
 pub use parameters::{LagParameters, Preference};
 
@@ -124,7 +125,6 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
         is_for_room: !is_spread,
     };
     if let Some(reason) = rest {
-        state.forget_steadiness();
         state.interval_ns = calmer(state);
         if is_level {
             state.asymmetric_rounds = 0;
@@ -168,28 +168,21 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
             }
         }
         None => {
-            state.interval_ns =
-                state.phases.towards_the_end(state.interval_ns, parameters.min_interval_ns);
+            let min_interval_ns = parameters.min_interval_ns;
+            state.interval_ns = state.turns.interval_ns(min_interval_ns).unwrap_or_else(|| {
+                state.phases.towards_the_end(state.interval_ns, min_interval_ns)
+            });
             let exchange = exchange::Terms {
                 parameters: &parameters,
                 tolerance_ppm,
                 next_ns: state.interval_ns,
             };
             exchange.change_places(&deal, &mut moves, &mut reasons);
-            state.judge_leads(spread_ppm, !moves.is_empty());
-            let lag_ns = state.most_lag_ns();
-            let is_steady = matches!(state.steadiness, Steadiness::Seen { .. });
-            match state.steadiness {
-                Steadiness::None => {}
-                Steadiness::InDoubt => state.interval_ns = parameters.min_interval_ns,
-                Steadiness::Seen { .. } => state.interval_ns = calm_ns,
+            if let Some(interval_ns) = state.turns.last_ns(&moves, min_interval_ns) {
+                state.interval_ns = interval_ns;
             }
             if moves.is_empty() && reasons.is_empty() && !deal.is_split {
-                reasons.push(if is_steady {
-                    Reason::Steady { lag_ns }
-                } else {
-                    Reason::Level { lag_ns }
-                });
+                reasons.push(Reason::Level { lag_ns: state.most_lag_ns() });
             }
         }
     }

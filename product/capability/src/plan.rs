@@ -131,12 +131,6 @@ pub enum Reason {
         /// The largest lag.
         lag_ns: u64,
     },
-    /// The same, and lags do not grow as they do where tasks work all the time: the tasks wait for each
-    /// other too often, though no barrier was counted.
-    Steady {
-        /// The largest lag.
-        lag_ns: u64,
-    },
     /// The CPUs are unequal, but not yet for long enough to act on it.
     Unconfirmed {
         /// Difference between the best and the worst rate.
@@ -216,7 +210,6 @@ impl Reason {
             Self::Bound => "bound",
             Self::Balanced { .. } => "balanced",
             Self::Level { .. } => "level",
-            Self::Steady { .. } => "steady",
             Self::Unconfirmed { .. } => "unconfirmed",
             Self::PhasesTooShort { .. } => "phases-too-short",
             Self::Held { .. } => "held",
@@ -342,11 +335,6 @@ impl fmt::Display for Reason {
                     percent_up(*spread_ppm)
                 )
             }
-            Self::Steady { lag_ns } => write!(
-                f,
-                "no task falls behind: the largest lag stays at {:.1} ms, as tasks wait for each other",
-                ms(lag_ns)
-            ),
             // What lag is enough depends on the two tasks, so the largest lag alone is no reason.
             Self::Level { lag_ns } => write!(
                 f,

@@ -305,50 +305,6 @@ fn steady_phases_on_unequal_cpus_are_timed() {
     assert!(rounds(2).iter().all(|interval_ns| *interval_ns == 125 * MS));
 }
 
-/// Two tasks that work as much as each other on CPUs of 100 and 80 %: the first one spins for the rest,
-/// or sleeps.
-fn level(interval_ms: u64, sleeps: u32) -> Snapshot {
-    let first = TaskView { spun_ns: 20 * MS, sleeps: 0, ..task(1, 0) };
-    let first = if sleeps > 0 { slept(task(1, 0), 30, sleeps) } else { first };
-    let second = TaskView { sleeps: 0, ..received(task(2, 1), 80) };
-    let mut view = snapshot(vec![cpu(0), noisy(1, 80)], vec![first, second]);
-    view.interval_ns = interval_ms * MS;
-    let scale = |ns: &mut u64| *ns = *ns * interval_ms / 100;
-    view.cpus.iter_mut().for_each(|cpu| scale(&mut cpu.noise_ns));
-    for task in &mut view.tasks {
-        [&mut task.run_ns, &mut task.spun_ns, &mut task.received_ns, &mut task.stolen_ns]
-            .into_iter()
-            .for_each(scale);
-    }
-    view.seen.spinning = true;
-    view
-}
-
-fn is_steady(plan: &Plan) -> bool {
-    plan.reasons.iter().any(|reason| matches!(reason, Reason::Steady { .. }))
-}
-
-#[test]
-fn leads_are_steady_by_looks_that_are_shorter_than_a_long_phase() {
-    let mut state = lag();
-    // Over a whole phase leads are the same, too, so it is looked at more closely.
-    let plans: Vec<Plan> = (0..20).map(|_| decide(&level(125, 0), &mut state)).collect();
-    assert!(!plans.iter().any(is_steady), "{plans:?}");
-    assert_eq!(plans.last().expect("there are 20").interval_ns, 50 * MS);
-    assert!((0..8).any(|_| is_steady(&decide(&level(50, 0), &mut state))));
-    // For a while; then again.
-    let held = (0..20).take_while(|_| is_steady(&decide(&level(1_000, 0), &mut state))).count();
-    assert!((8..12).contains(&held), "{held}");
-}
-
-#[test]
-fn after_a_barrier_that_shows_as_sleep_leads_are_judged_anew() {
-    let mut state = lag();
-    assert!((0..12).any(|_| is_steady(&decide(&level(50, 0), &mut state))));
-    let plan = decide(&level(50, 1), &mut state);
-    assert!(!is_steady(&plan), "{plan:?}");
-}
-
 #[test]
 fn a_server_with_threads_that_mostly_sleep_is_left_alone() {
     let mut dice = Dice(3);

@@ -52,10 +52,16 @@ fn no_program_is_worse_off_than_alone() {
     for machine in machines {
         for work_ms in [1, 2, 5, 20, 60, 100, 250, 1_000] {
             for program in kinds(phases(machine.len(), work_ms, 4_000)) {
-                let alone = run(&machine, &program, None, constant);
-                let balanced = run(&machine, &program, lag(), constant);
-                let gain = gain(&alone, &balanced);
-                assert!(gain >= 0.98, "{gain:.3} on {} CPUs: {program:?}", machine.len());
+                for has_heartbeat in [true, false] {
+                    let program = Program { has_heartbeat, ..program };
+                    let alone = run(&machine, &program, None, constant);
+                    let balanced = run(&machine, &program, lag(), constant);
+                    let gain = gain(&alone, &balanced);
+                    // Where no barrier is counted, it takes an exchange and a second to see that unequal
+                    // tasks wait for each other so often.
+                    let least = if has_heartbeat { 0.98 } else { 0.96 };
+                    assert!(gain >= least, "{gain:.3} on {} CPUs: {program:?}", machine.len());
+                }
             }
         }
     }
@@ -109,10 +115,9 @@ fn spinning_at_short_barriers_is_not_taken_for_work() {
 }
 
 #[test]
-fn leads_that_stay_as_they_are_are_looked_at_seldom() {
+fn short_phases_that_only_samples_show_are_looked_at_seldom() {
     for machine in [cores(&[100, 60]), cores(&[100, 50]), cores(&[100, 70])] {
         for work_ms in [1, 2, 5] {
-            // No barrier is counted, so that only the leads tell how short the phases are.
             let program = Program {
                 sleeps: false,
                 has_heartbeat: false,
@@ -302,4 +307,70 @@ fn a_split_gains_nearly_all_that_is_possible_and_never_loses() {
             assert!(outcome.moves() <= most, "{} moves: {program:?}", outcome.moves());
         }
     }
+}
+
+/// What a program of tasks that spin reaches of the best possible pace.
+fn reached(machine: &[Core], work_ms: u64, has_heartbeat: bool, more_percent: u64) -> f64 {
+    let program = Program {
+        sleeps: false,
+        has_heartbeat,
+        more_percent,
+        ..phases(machine.len(), work_ms, 12_000)
+    };
+    let outcome = run(machine, &program, lag(), constant);
+    best_ns(machine, &program) as f64 / outcome.elapsed_ns as f64
+}
+
+#[test]
+fn tasks_that_spin_take_turns_several_times_in_each_phase() {
+    for machine in [cores(&[100, 60]), cores(&[100, 75]), cores(&[100, 100, 60, 100])] {
+        for has_heartbeat in [false, true] {
+            for (work_ms, least) in [(50, 0.91), (75, 0.94), (100, 0.94), (250, 0.95), (500, 0.97)]
+            {
+                let reached = reached(&machine, work_ms, has_heartbeat, 0);
+                let of = machine.len();
+                assert!(reached >= least, "{reached:.3} in phases of {work_ms} ms on {of} CPUs");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_task_with_more_to_do_gets_longer_turns() {
+    for machine in [cores(&[100, 60]), cores(&[100, 75]), cores(&[100, 100, 60, 100])] {
+        for work_ms in [50, 75, 100, 250, 500] {
+            let reached = reached(&machine, work_ms, false, 30);
+            assert!(reached >= 0.95, "{reached:.3} in phases of {work_ms} ms on {}", machine.len());
+        }
+    }
+}
+
+#[test]
+fn turns_end_where_phases_become_too_short_for_them() {
+    let machine = cores(&[100, 60]);
+    // No barrier is counted, so that only samples tell of it.
+    let program = Program {
+        sleeps: false,
+        has_heartbeat: false,
+        phases: 2_000,
+        then: Some((60, 2 * MS)),
+        ..phases(2, 100, 6_000)
+    };
+    let outcome = run(&machine, &program, lag(), constant);
+    let short_ns = outcome.barriers_ns[59];
+    let (turns, late): (Vec<_>, Vec<_>) =
+        outcome.plans.iter().partition(|(at_ns, _)| *at_ns < short_ns + 3_000 * MS);
+    let moves =
+        |plans: &[&(u64, Plan)]| -> usize { plans.iter().map(|(_, plan)| plan.moves.len()).sum() };
+    assert!(moves(&turns) > 100 && late.len() < 20, "{} looks later", late.len());
+    assert_eq!(moves(&late), 0);
+}
+
+#[test]
+fn a_fixed_interval_stays_as_it_is() {
+    let machine = cores(&[100, 60]);
+    let program = Program { sleeps: false, has_heartbeat: false, ..phases(2, 100, 6_000) };
+    let policy = Policy::Lag(LagParameters::fixed(50 * MS));
+    let outcome = run(&machine, &program, Some(policy), constant);
+    assert!(outcome.plans.iter().all(|(_, plan)| plan.interval_ns == 50 * MS));
 }

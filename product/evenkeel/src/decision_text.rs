@@ -54,7 +54,6 @@ mod tests {
         let page = include_str!("../../../docs/how-to/lever.md");
         for reason in [
             Reason::PhasesTooShort { phase_ns: 4_000_000 },
-            Reason::Steady { lag_ns: 3_000_000 },
             Reason::Bound,
             Reason::Balanced { spread_ppm: 20_000 },
         ] {

@@ -296,7 +296,7 @@ impl Balancer {
             program.leave_out(&then);
             return None;
         }
-        self.observer.attend(number, &snapshot);
+        self.observer.attend(number, &snapshot, program.has_exchanged());
         if let Some(working_sets) = &mut program.working_sets {
             working_sets.measure(&mut snapshot);
         }

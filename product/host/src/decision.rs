@@ -125,6 +125,11 @@ impl Decision {
         self.news.is_empty() && self.moves.is_empty() && self.refused.is_empty()
     }
 
+    /// Whether tasks changed places, so that those behind catch up.
+    pub(crate) fn has_exchanged(&self) -> bool {
+        self.moves.iter().any(|made| matches!(made.reason, Reason::Behind { .. }))
+    }
+
     /// The same as text.
     pub fn in_words(&self) -> DecisionInWords {
         fn lines(values: &[impl fmt::Display]) -> Vec<String> {

@@ -102,5 +102,5 @@ pub use status_file::{ProgramStatus, StatusFileError, read_status_files};
 pub use summary::{CpuSummary, JobSummary, Summary};
 pub use threads::{ThreadCount, Threads};
 pub use waits::{Share, Spinning, ThreadTimes, Waits};
-pub use watch::{FIRST_HERTZ, LATER_HERTZ, WINDOW_EVERY_NS, WINDOW_NS};
+pub use watch::{OFTEN_HERTZ, SELDOM_HERTZ, WINDOW_EVERY_NS, WINDOW_NS};
 pub use watch_requests::{ask_to_watch, run_socket};

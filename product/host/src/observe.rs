@@ -243,11 +243,13 @@ impl Observer {
         }
     }
 
-    /// Looks for the waiting of a program while its intervals, such as this one, give a reason for it.
-    pub fn attend(&mut self, program: u32, snapshot: &Snapshot) {
+    /// Looks for the waiting of a program while its intervals, such as this one, give a reason for it;
+    /// closely while its tasks are exchanged, as they were at the end of the one before
+    /// (`has_exchanged`).
+    pub fn attend(&mut self, program: u32, snapshot: &Snapshot, has_exchanged: bool) {
         let now_ns = self.last.at_ns;
         if let Source::Exact(exact) = &mut self.source {
-            exact.watch().attend(program, snapshot, now_ns);
+            exact.watch().attend(program, snapshot, has_exchanged, now_ns);
         }
     }
 

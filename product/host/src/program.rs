@@ -271,6 +271,11 @@ impl Program {
         }
     }
 
+    /// Whether tasks changed places in the last round.
+    pub(crate) fn has_exchanged(&self) -> bool {
+        self.decisions.back().is_some_and(Decision::has_exchanged)
+    }
+
     /// Keeps the decision of a round, for `explain` and the summary.
     pub(crate) fn remember(
         &mut self,

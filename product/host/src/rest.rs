@@ -40,9 +40,7 @@ impl Useless {
         let is_calm = plan.interval_ns >= CALM_NS;
         let of_reason = |reason: &Reason| match reason {
             Reason::Withdrawn { .. } => Some(Self::Gainless),
-            Reason::PhasesTooShort { .. } | Reason::Steady { .. } if is_calm => {
-                Some(Self::Gainless)
-            }
+            Reason::PhasesTooShort { .. } if is_calm => Some(Self::Gainless),
             Reason::Balanced { .. } | Reason::OneCpu if is_calm => Some(Self::Equal),
             _ => None,
         };
@@ -152,10 +150,8 @@ mod tests {
         let short = Reason::PhasesTooShort { phase_ns: 2_000_000 };
         let balanced = Reason::Balanced { spread_ppm: 0 };
         let withdrawn = Reason::Withdrawn { pace_per_mille: 990, windows: 9 };
-        let steady = Reason::Steady { lag_ns: 7 };
         for (reason, why) in [
             (short.clone(), Gainless),
-            (steady, Gainless),
             (balanced, Equal),
             (Reason::OneCpu, Equal),
         ] {

@@ -2,7 +2,9 @@
 //!
 //! Both cost time of CPUs, so nothing is attached at rest: only while some program runs two tasks or
 //! more on CPUs that differ, and for two seconds afterwards. It is sampled often at first and seldom
-//! later. The window for barriers slows every system call of every task, so it is open for 12 ms in each
+//! later, unless its tasks spin much although they are exchanged: how long its phases are must be known
+//! well then.
+//! The window for barriers slows every system call of every task, so it is open for 12 ms in each
 //! second. `evenkeel-lab bench waiting` measures both.
 
 mod barriers;
@@ -19,14 +21,18 @@ use crate::profile::Profile;
 use crate::reading::{ProgramReading, Reading, Watched};
 
 /// Samples a second on each CPU: so many tell a share of waiting within 3 points after two seconds.
-pub const FIRST_HERTZ: u64 = 499;
-/// How long samples are so frequent, in ns.
+pub const OFTEN_HERTZ: u64 = 499;
+/// How long samples are so frequent, in ns, where no task that spins is exchanged.
 const FIRST_NS: u64 = 2_000_000_000;
-/// Samples a second after that. They cost less than 1/1000 of a CPU, also in a virtual machine, where
+/// Samples a second otherwise. They cost less than 1/1000 of a CPU, also in a virtual machine, where
 /// each sample leaves the guest (`evenkeel-lab bench waiting`). A prime: few programs repeat themselves
 /// as often.
-pub const LATER_HERTZ: u64 = 61;
-/// A program is watched for so long after the last interval with a reason for it.
+pub const SELDOM_HERTZ: u64 = 61;
+/// Spinning counts for so much time of a program's tasks, ...
+const COUNTED_NS: u64 = 2_000_000_000;
+/// ... and is much from this share of it on: 1/8.
+const MUCH_SHARE: u64 = 8;
+/// A program is watched, or sampled often, for so long after the last interval with a reason for it.
 const LINGER_NS: u64 = 2_000_000_000;
 /// How long barriers are counted, ...
 pub const WINDOW_NS: u64 = 12_000_000;
@@ -84,6 +90,11 @@ struct Sampling {
 #[derive(Default)]
 struct Program {
     until_ns: u64,
+    /// It is sampled often until then.
+    often_until_ns: u64,
+    /// Time that its tasks ran lately while they were sampled, and the part of it that they spun, in ns.
+    run_ns: u64,
+    spun_ns: u64,
     found: Watched,
     /// Where samples found its threads.
     profile: Profile,
@@ -100,6 +111,23 @@ struct Process {
     learned: Vec<Range<u64>>,
 }
 
+impl Program {
+    /// Takes in what samples found in an interval.
+    fn count_spinning(&mut self, snapshot: &Snapshot) {
+        if self.run_ns > COUNTED_NS {
+            (self.run_ns, self.spun_ns) = (self.run_ns / 2, self.spun_ns / 2);
+        }
+        for task in snapshot.tasks.iter().filter(|task| task.samples > 0) {
+            self.run_ns += task.run_ns;
+            self.spun_ns += task.spun_ns;
+        }
+    }
+
+    fn spins_much(&self) -> bool {
+        self.spun_ns.saturating_mul(MUCH_SHARE) > self.run_ns
+    }
+}
+
 impl Watch {
     /// Counts waiting in these files and functions as well.
     pub(crate) fn set_runtimes(&mut self, extra: &[String]) {
@@ -109,12 +137,23 @@ impl Watch {
         self.next_check_ns = 0;
     }
 
-    /// Takes the interval of a program as a reason to watch it, if it is one.
-    pub(crate) fn attend(&mut self, program: u32, snapshot: &Snapshot, now_ns: u64) {
+    /// Takes the interval of a program as a reason to watch it, if it is one; to sample it often, if its
+    /// tasks were exchanged (`has_exchanged`) and spin much all the same.
+    pub(crate) fn attend(
+        &mut self,
+        program: u32,
+        snapshot: &Snapshot,
+        has_exchanged: bool,
+        now_ns: u64,
+    ) {
         if is_worth_watching(snapshot) {
             self.programs.entry(program).or_default().until_ns = now_ns + LINGER_NS;
         }
         if let Some(program) = self.programs.get_mut(&program) {
+            program.count_spinning(snapshot);
+            if has_exchanged && program.spins_much() {
+                program.often_until_ns = now_ns + LINGER_NS;
+            }
             program.profile.take_in(snapshot);
         }
     }
@@ -300,10 +339,16 @@ impl Watch {
         Ok(())
     }
 
+    /// Whether tasks of some program are exchanged, and spin much.
+    fn is_any_exchanged_in_vain(&self, now_ns: u64) -> bool {
+        self.programs.values().any(|program| program.often_until_ns > now_ns)
+    }
+
     fn sample(&mut self, waiting: &mut Waiting, reading: &Reading) {
         let now_ns = reading.at_ns;
         let since_ns = self.sampling.as_ref().map_or(now_ns, |sampling| sampling.since_ns);
-        let hertz = if now_ns - since_ns < FIRST_NS { FIRST_HERTZ } else { LATER_HERTZ };
+        let is_new = now_ns - since_ns < FIRST_NS;
+        let hertz = if is_new || self.is_any_exchanged_in_vain(now_ns) { OFTEN_HERTZ } else { SELDOM_HERTZ };
         let programs = self.programs.keys().filter_map(|number| reading.programs.get(number));
         let mut cpus = used_cpus(programs);
         if let Some(sampling) = self.sampling.as_ref().filter(|sampling| sampling.hertz == hertz) {
@@ -488,6 +533,7 @@ mod tests {
             run_ns: INTERVAL_NS * percent / 100,
             spun_ns: 0,
             samples: 0,
+            changes: 0,
             received_ns: 0,
             stolen_ns: 0,
             wait_ns: 0,
@@ -530,18 +576,33 @@ mod tests {
     fn nothing_is_attached_before_there_is_a_reason_and_after_it_has_gone() {
         let mut watch = Watch::default();
         assert!(!watch.is_active());
-        watch.attend(1, &snapshot(&[(0, 0), (0, 0)], &[100, 100]), 1000);
+        watch.attend(1, &snapshot(&[(0, 0), (0, 0)], &[100, 100]), false, 1000);
         assert!(!watch.is_active(), "equal CPUs");
-        watch.attend(1, &snapshot(&[(40, 0), (0, 0)], &[60, 100]), 1000);
+        watch.attend(1, &snapshot(&[(40, 0), (0, 0)], &[60, 100]), false, 1000);
         assert!(watch.is_active());
         watch.forget(1);
         assert!(!watch.is_active());
     }
 
     #[test]
+    fn a_program_is_sampled_often_while_its_tasks_spin_although_they_are_exchanged() {
+        let is_often = |spun_ns: u64, has_exchanged: bool, later_ns: u64| {
+            let mut watch = Watch::default();
+            let mut seen = snapshot(&[(40, 0), (0, 0)], &[60, 100]);
+            (seen.tasks[1].samples, seen.tasks[1].spun_ns) = (25, spun_ns);
+            watch.attend(1, &seen, has_exchanged, 1000);
+            watch.is_any_exchanged_in_vain(1000 + later_ns)
+        };
+        assert!(is_often(INTERVAL_NS / 2, true, LINGER_NS - 1));
+        assert!(!is_often(INTERVAL_NS / 2, true, LINGER_NS));
+        assert!(!is_often(INTERVAL_NS / 20, true, 0), "they hardly spin");
+        assert!(!is_often(INTERVAL_NS / 2, false, 0), "none is moved");
+    }
+
+    #[test]
     fn what_cannot_be_seen_is_unverified_with_the_reason() {
         let mut watch = Watch::default();
-        watch.attend(1, &snapshot(&[(40, 0), (0, 0)], &[60, 100]), 1000);
+        watch.attend(1, &snapshot(&[(40, 0), (0, 0)], &[60, 100]), false, 1000);
         let why = |watch: &Watch| {
             let mut reading = Reading::default();
             reading.programs.insert(1, ProgramReading::default());

@@ -1,19 +1,15 @@
 //! A compute task, and what is remembered of it from interval to interval.
 
-use super::doubt::Doubt;
 use super::loads::Load;
 use super::sleeps::Sleeps;
+use super::spells::Spells;
 use crate::snapshot::TaskView;
 
 /// What is known of a task beyond one interval.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TaskMemory {
-    /// Work received in this phase, less what the middle task received.
+    /// What it received in this phase, less what the middle task did.
     pub(super) lead_ns: i64,
-    /// How far the lead may be wrong.
-    pub(super) doubt: Doubt,
-    /// The lead when the present stretch began.
-    pub(super) lead_then_ns: i64,
     /// Waited for others for a good part of the last interval, and has not begun to run again.
     pub(super) waited: bool,
     /// Was asleep at the last look.
@@ -24,6 +20,8 @@ pub(super) struct TaskMemory {
     pub(super) load: Load,
     /// How often it sleeps.
     pub(super) sleeps: Sleeps,
+    /// How long it works between two spells of spinning.
+    pub(super) spells: Spells,
 }
 
 /// A compute task in the interval that just ended.

@@ -2,7 +2,6 @@
 //! to do.
 
 use super::active::Active;
-use super::doubt::Doubt;
 use super::loads::{Load, handicaps_ns, is_whole};
 use crate::figures::part;
 use crate::snapshot::{Barriers, Snapshot};
@@ -43,7 +42,6 @@ pub(super) fn begin_phase(
             Err(_) => (part(work_ns, since_ns, interval_ns), phases),
         };
         task.memory.lead_ns = i64::try_from(share_ns).unwrap_or(i64::MAX);
-        task.memory.doubt = Doubt::default();
         task.memory.load.end_phase(share_ns, phases);
     }
     if let Some(handicaps_ns) = handicaps_ns(&loads_of(active)) {
@@ -61,7 +59,6 @@ pub(super) fn begin_expected_phase(active: &mut [Active<'_>]) -> bool {
     for task in active.iter_mut() {
         let more_ns = task.memory.load.begin_next_phase();
         task.memory.lead_ns = i64::try_from(more_ns).unwrap_or(i64::MAX);
-        task.memory.doubt = Doubt::default();
     }
     set_back(active, &handicaps_ns);
     true

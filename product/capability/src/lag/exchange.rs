@@ -138,9 +138,8 @@ impl Terms<'_> {
         ahead: &Placed<'_, '_>,
     ) -> Option<Offer> {
         let lag_ns = ahead.ahead_of_ns(behind);
-        let least_ns = MIN_LAG_NS.max(behind.task.doubt.least_lag_ns(ahead.task.doubt));
         let (now_ppm, then_ppm) = (self.rate_ppm(behind, behind), self.rate_ppm(behind, ahead));
-        if lag_ns < least_ns || !above(then_ppm, now_ppm, self.tolerance_ppm) {
+        if lag_ns < MIN_LAG_NS || !above(then_ppm, now_ppm, self.tolerance_ppm) {
             return None;
         }
         let in_interval_ns = |ppm: u64| self.next_ns.saturating_mul(ppm) / 1_000_000;

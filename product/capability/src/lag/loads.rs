@@ -19,7 +19,7 @@ const MAX_EMPTY: u64 = 8;
 const COUNTED_NS: u64 = 500_000_000;
 const FORGOTTEN_NS: u64 = 3_000_000_000;
 /// Shares of a phase that differ by less than this from the middle one count as equal: 1/16.
-const EQUAL_SHARE: u64 = 16;
+pub(super) const EQUAL_SHARE: u64 = 16;
 
 /// The work of one task.
 #[derive(Debug, Clone, Copy, Default)]
@@ -105,6 +105,17 @@ pub(super) fn is_whole(observed_ns: u64, interval_ns: u64) -> bool {
     observed_ns >= interval_ns - interval_ns / WHOLE_SHARE
 }
 
+/// When the policy looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Looks {
+    /// As the rates of the CPUs require.
+    Usual,
+    /// By the known length of long phases.
+    ByPhase,
+    /// Some times in each phase.
+    Often,
+}
+
 /// The barriers that were counted lately.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Beat {
@@ -119,13 +130,8 @@ pub(super) struct Beat {
 }
 
 impl Beat {
-    /// An interval has gone by. `follows_phases`: looks come by the known length of long phases.
-    pub(super) fn pass(
-        &mut self,
-        interval_ns: u64,
-        barriers: Option<Barriers>,
-        follows_phases: bool,
-    ) {
+    /// An interval has gone by.
+    pub(super) fn pass(&mut self, interval_ns: u64, barriers: Option<Barriers>, looks: Looks) {
         let Some(Barriers { count, observed_ns }) = barriers.filter(|seen| seen.observed_ns > 0)
         else {
             self.since_ns = self.since_ns.saturating_add(interval_ns);
@@ -139,10 +145,12 @@ impl Beat {
             (self.count, self.observed_ns) = (self.count / 2, self.observed_ns / 2);
             self.windows /= 2;
         }
-        let is_whole = is_whole(observed_ns, interval_ns);
+        // An interval that is as short as a window is none of many in a row.
+        let is_whole = looks != Looks::Often && is_whole(observed_ns, interval_ns);
         // Windows begin after looks. Where these follow the phases, a window of a few ms may have the
         // one barrier of a long phase again and again; but two in one window are near each other.
-        let count = u64::from(count).saturating_sub(u64::from(!is_whole && follows_phases));
+        let count =
+            u64::from(count).saturating_sub(u64::from(!is_whole && looks == Looks::ByPhase));
         self.empty = if count > 0 { 0 } else { self.empty + 1 };
         if self.empty >= MAX_EMPTY {
             (self.windows, self.count, self.observed_ns) = (0, 0, 0);
@@ -189,22 +197,22 @@ mod tests {
         let period_ms = |beat: &Beat| beat.short_period_ns(100 * MS).map(|ns| ns / MS);
         assert_eq!(period_ms(&beat), None);
         let seen = |count| Some(Barriers { count, observed_ns: 20 * MS });
-        beat.pass(100 * MS, seen(10), false);
+        beat.pass(100 * MS, seen(10), Looks::Usual);
         assert_eq!(period_ms(&beat), Some(2));
         // It stays known between the windows ...
-        beat.pass(2_000 * MS, None, false);
+        beat.pass(2_000 * MS, None, Looks::Usual);
         assert_eq!(period_ms(&beat), Some(2));
         // ... but not for long.
-        beat.pass(2_000 * MS, None, false);
+        beat.pass(2_000 * MS, None, Looks::Usual);
         assert_eq!((period_ms(&beat), beat.is_seen()), (None, false));
         // A runtime without barriers that can be counted.
-        beat.pass(100 * MS, seen(0), false);
+        beat.pass(100 * MS, seen(0), Looks::Usual);
         assert_eq!((period_ms(&beat), beat.is_seen()), (None, true));
     }
 
     /// Whether barriers are said to come often after each of 200 windows of 12 ms, one in each second or
     /// a little more.
-    fn often(phase_ms: u64, follows_phases: bool) -> Vec<bool> {
+    fn often(phase_ms: u64, looks: Looks) -> Vec<bool> {
         let mut beat = Beat::default();
         let (mut from_ms, mut random) = (0, phase_ms);
         let after = |_| {
@@ -212,7 +220,7 @@ mod tests {
             from_ms += 1_000 + (random >> 33) % 200;
             let count = (from_ms + 12) / phase_ms - from_ms / phase_ms;
             let seen = Barriers { count: count as u32, observed_ns: 12 * MS };
-            beat.pass(1_100 * MS, Some(seen), follows_phases);
+            beat.pass(1_100 * MS, Some(seen), looks);
             beat.short_period_ns(100 * MS).is_some()
         };
         (0..200).map(after).collect()
@@ -221,24 +229,24 @@ mod tests {
     #[test]
     fn windows_tell_short_phases_and_hardly_ever_take_a_long_one_for_short() {
         for phase_ms in 1..=20 {
-            let often = often(phase_ms, false);
+            let often = often(phase_ms, Looks::Usual);
             let first = often.iter().position(|is_often| *is_often);
             assert!(first.is_some_and(|first| first < 30), "{phase_ms} ms: {first:?}");
             let later = often[30..].iter().filter(|is_often| **is_often).count();
             assert!(later >= 150, "{phase_ms} ms: {later} of 170");
         }
-        let long = (128..400).flat_map(|phase_ms| often(phase_ms, false));
+        let long = (128..400).flat_map(|phase_ms| often(phase_ms, Looks::Usual));
         let wrong = long.filter(|is_often| *is_often).count();
         assert!(wrong < 200 * 272 / 200, "{wrong} of {}", 200 * 272);
         // Whatever the windows show where looks follow phases.
-        assert!((12..400).all(|phase_ms| !often(phase_ms, true).contains(&true)));
+        assert!((12..400).all(|phase_ms| !often(phase_ms, Looks::ByPhase).contains(&true)));
     }
 
     #[test]
     fn short_phases_that_are_over_are_forgotten() {
         let mut beat = Beat::default();
         let mut pass = |count| {
-            beat.pass(1_000 * MS, Some(Barriers { count, observed_ns: 12 * MS }), false);
+            beat.pass(1_000 * MS, Some(Barriers { count, observed_ns: 12 * MS }), Looks::Usual);
             beat.short_period_ns(100 * MS).is_some()
         };
         assert!((0..40).all(|_| pass(6)));

@@ -1,5 +1,5 @@
 //! What the `lag` policy remembers: smoothed figures of each CPU, and how far each task is ahead of
-//! the middle of the program, in effective capability received for work in this phase.
+//! the middle of the program, in effective capability received in this phase.
 //!
 //! The middle, and neither the first nor the last: a task that can never be helped (bound to a slow
 //! CPU) or held back (bound to a fast one) runs away from the others for ever, and whatever is
@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 
 use super::active::{Active, TaskMemory};
 use super::barrier::{Woken, begin_expected_phase, begin_phase, counted_ago_ns};
-use super::doubt::Doubt;
-use super::loads::{Beat, Load};
+use super::loads::{Beat, Load, Looks};
 use super::parameters::LagParameters;
 use super::phases::Phases;
+use super::spells::{self, Spells};
+use super::turns::Turns;
 use crate::figures::part;
 use crate::snapshot::{Snapshot, TaskId, TaskView};
 
@@ -22,12 +23,6 @@ pub(crate) const ACTIVE_SHARE: u64 = 10;
 const WAIT_SHARE: u64 = 4;
 /// Share of the interval that a task must sleep to have paused at all: 1/50.
 const PAUSE_SHARE: u64 = 50;
-/// Leads that change by less than this share of what is expected are steady: 1/4.
-const STEADY_SHARE: u64 = 4;
-/// Leads must be steady for this many of the shortest intervals: samples err by more in less time.
-const STEADY_INTERVALS: u64 = 4;
-/// After so long they are looked at closely again.
-const STEADY_NS: u64 = 10_000_000_000;
 /// A phase must last this many of the shortest intervals to be worth balancing in.
 const MIN_PHASE_INTERVALS: u64 = 2;
 /// Times that a newcomer must have slept in an interval, if it sleeps at its end.
@@ -58,40 +53,11 @@ pub(crate) struct LagState {
     sees_spinning: bool,
     /// Time since a compute task last slept for long; none: none did.
     slept_since_ns: Option<u64>,
-    stretch: Stretch,
-    pub(super) steadiness: Steadiness,
+    /// Time since most tasks slept often and for long; none: they did not.
+    waited_often_since_ns: Option<u64>,
+    pub(super) turns: Turns,
     /// Time since the last barrier at which the tasks began level; none before the first one.
     level_since_ns: Option<u64>,
-}
-
-/// Whether leads stay as they are where rates differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Steadiness {
-    /// They do not, or it is too early to tell.
-    None,
-    /// They may: intervals were too long to tell.
-    InDoubt,
-    /// They did so, that long ago.
-    Seen { since_ns: u64 },
-}
-
-/// Intervals in a row without an exchange or a barrier.
-#[derive(Debug, Clone, Copy)]
-struct Stretch {
-    elapsed_ns: u64,
-    /// How much the lead of any task has changed in it, at most.
-    most_change_ns: u64,
-    /// In each interval each task worked for at least half as long as any other: none was the end of a
-    /// long phase.
-    all_worked: bool,
-    /// All intervals were shorter than a long phase.
-    is_fine: bool,
-}
-
-impl Default for Stretch {
-    fn default() -> Self {
-        Self { elapsed_ns: 0, most_change_ns: 0, all_worked: true, is_fine: true }
-    }
 }
 
 /// Figures of a CPU.
@@ -150,8 +116,8 @@ impl LagState {
             beat: Beat::default(),
             sees_spinning: false,
             slept_since_ns: None,
-            stretch: Stretch::default(),
-            steadiness: Steadiness::None,
+            waited_often_since_ns: None,
+            turns: Turns::default(),
             level_since_ns: None,
         }
     }
@@ -205,6 +171,12 @@ impl LagState {
     /// Whether a compute task slept for long a short time ago.
     pub(super) fn slept_lately(&self) -> bool {
         self.slept_since_ns.is_some_and(|since_ns| since_ns < SLEPT_NS)
+    }
+
+    /// Whether the tasks waited for each other too often a short time ago. The one with the most work, or
+    /// one that has the CPU that suits its work, sleeps as often, but for a moment.
+    fn waited_often_lately(&self) -> bool {
+        self.waited_often_since_ns.is_some_and(|since_ns| since_ns < SLEPT_NS)
     }
 
     /// Forgets how much each task works: some have other CPUs from now on.
@@ -277,8 +249,16 @@ impl LagState {
         let interval_ns = snapshot.interval_ns;
         let most_ns = interval_ns.saturating_mul(2);
         self.sees_spinning = snapshot.seen.spinning;
-        self.beat.pass(interval_ns, snapshot.seen.barriers, self.phases.are_known());
-        let short_beat_ns = self.beat.short_period_ns(self.long_ns());
+        let takes_turns = self.turns.are_taken();
+        let kind = if takes_turns {
+            Looks::Often
+        } else if self.phases.are_known() {
+            Looks::ByPhase
+        } else {
+            Looks::Usual
+        };
+        self.beat.pass(interval_ns, snapshot.seen.barriers, kind);
+        let short_ns = self.beat.short_period_ns(self.long_ns()).or(self.turns.short_phase_ns());
         let (mut views, others): (Vec<&TaskView>, Vec<&TaskView>) =
             snapshot.tasks.iter().partition(|view| view.wanted_some(interval_ns));
         views.sort_unstable_by_key(|view| view.id);
@@ -288,8 +268,8 @@ impl LagState {
             for (_, memory) in &mut known {
                 *memory = TaskMemory {
                     lead_ns: 0,
-                    doubt: Doubt::default(),
                     load: Load::default(),
+                    spells: Spells::default(),
                     ..*memory
                 };
             }
@@ -303,11 +283,13 @@ impl LagState {
         for view in views {
             while before.next_if(|(id, _)| *id < view.id).is_some() {}
             let known = before.next_if(|(id, _)| *id == view.id).map(|(_, memory)| *memory);
-            let waited = view.waited(interval_ns);
+            let waited =
+                if takes_turns { view.slept(interval_ns) } else { view.waited(interval_ns) };
             let mut sleeps = known.map(|memory| memory.sleeps).unwrap_or_default();
             sleeps.add(view.sleeps, interval_ns, self.long_ns());
-            let short_ns = short_beat_ns.or(sleeps.short_phase_ns(self.long_ns()));
-            let waits_often = short_beat_ns.is_some() || view.slept(interval_ns);
+            let waits_often =
+                short_ns.is_some() || view.slept(interval_ns) || self.waited_often_lately();
+            let short_ns = short_ns.or(sleeps.short_phase_ns(self.long_ns()));
             let phase_ns = short_ns.filter(|_| waits_often);
             let wanted_nearly_all = view.wanted_nearly_all(interval_ns);
             // A newcomer must want a CPU now, or for nearly the whole interval, or again and again.
@@ -339,22 +321,25 @@ impl LagState {
             let work_ns = view.work_ns().min(most_ns);
             let pace_ppm = self.pace_ppm_of(view.cpu);
             let work_ns = work_ns.saturating_mul(pace_ppm) / ALL_PPM;
-            let mut doubt = known.map(|memory| memory.doubt).unwrap_or_default();
-            doubt.add(view, part(view.received_ns.min(most_ns), pace_ppm, ALL_PPM));
+            let mut spells = known.map(|memory| memory.spells).unwrap_or_default();
+            // Tasks that take turns spin for a moment only, which samples that come seldom hit by chance.
+            if !takes_turns || spells::are_frequent(view) {
+                spells.add(view);
+            }
             let mut load = known.map(|memory| memory.load).unwrap_or_default();
             if self.sees_spinning {
                 load.add(work_ns, interval_ns);
             } else {
                 load = Load::default();
             }
-            let work_ns = i64::try_from(work_ns).unwrap_or(i64::MAX);
-            let lead_ns = known.map_or(0, |memory| memory.lead_ns).saturating_add(work_ns);
+            let received_ns = part(view.received_ns.min(most_ns), pace_ppm, ALL_PPM);
+            let counts_ns = self.turns.counted_ns(received_ns, &load);
+            let counts_ns = i64::try_from(counts_ns).unwrap_or(i64::MAX);
+            let lead_ns = known.map_or(0, |memory| memory.lead_ns).saturating_add(counts_ns);
             let home = known.map_or_else(|| self.node_of(view.cpu), |memory| memory.home);
-            let lead_then_ns = known.map_or(0, |memory| memory.lead_then_ns);
             let is_asleep = !view.runnable;
             let waited = waited && woken_ago_ns.is_none();
-            let memory =
-                TaskMemory { lead_ns, doubt, lead_then_ns, waited, is_asleep, home, load, sleeps };
+            let memory = TaskMemory { lead_ns, waited, is_asleep, home, load, sleeps, spells };
             active.push(Active { view, memory, phase_ns });
         }
 
@@ -368,97 +353,56 @@ impl LagState {
         let level_since_ns =
             self.level_since_ns.map(|since_ns| since_ns.saturating_add(interval_ns));
         self.level_since_ns = level_since_ns;
-        let begins = if is_barrier(woken.len()) {
+        if takes_turns {
+            // A barrier changes nothing, and a task that slept counts from when it woke.
+            abreast.extend(woken.iter().map(|task| task.index));
+        } else if is_barrier(woken.len()) {
             let phases = level_since_ns.map(|since_ns| self.phases.passed_in(since_ns));
             let is_exact = woken.iter().filter(|task| task.is_exact).count() * 2 >= woken.len();
             begin_phase(&mut active, &woken, interval_ns, phases.filter(|_| is_exact));
             self.level_since_ns = is_exact.then_some(0);
-            true
         } else {
             abreast.extend(woken.iter().map(|task| task.index));
-            let begins = begin_expected_phase(&mut active);
-            if begins {
+            if begin_expected_phase(&mut active) {
                 self.level_since_ns = Some(0);
             }
-            begins
-        };
+        }
         abreast.sort_unstable();
         let late = |index: &usize| abreast.binary_search(index).is_ok();
         let middle_ns = middle_ns(&active, |index| !late(index));
         for index in abreast {
             active[index].memory.lead_ns = middle_ns;
-            active[index].memory.doubt = Doubt::default();
         }
+        let most_lead_ns = self.turns.most_lead_ns().unwrap_or(MAX_LEAD_NS);
         for task in &mut active {
             let mut lead_ns = task.memory.lead_ns.saturating_sub(middle_ns);
             if task.memory.waited {
                 // It waits for the others, not they for it: it is not behind.
                 lead_ns = lead_ns.max(0);
             }
-            task.memory.lead_ns = lead_ns.clamp(-MAX_LEAD_NS, MAX_LEAD_NS);
+            task.memory.lead_ns = lead_ns.clamp(-most_lead_ns, most_lead_ns);
         }
-        let works = || active.iter().map(|task| task.view.work_ns());
-        let change = |task: &Active<'_>| task.memory.lead_ns.abs_diff(task.memory.lead_then_ns);
-        self.stretch = Stretch {
-            elapsed_ns: self.stretch.elapsed_ns.saturating_add(interval_ns),
-            most_change_ns: active.iter().map(change).max().unwrap_or(0),
-            all_worked: self.stretch.all_worked
-                && works().min().unwrap_or(0) >= works().max().unwrap_or(0) / 2,
-            is_fine: self.stretch.is_fine && interval_ns < self.long_ns(),
-        };
-        if let Steadiness::Seen { since_ns } = &mut self.steadiness {
-            *since_ns = since_ns.saturating_add(interval_ns);
+        if self.turns.pass(&active, self.sees_spinning, &self.parameters) {
+            active.iter_mut().for_each(|task| task.memory.lead_ns = 0);
         }
         self.tasks = active.iter().map(|task| (task.view.id, task.memory)).collect();
-        if begins {
-            // Leads were set back, so that they changed says nothing.
-            self.forget_steadiness();
-        }
         let is_known = |id: TaskId| known.binary_search_by_key(&id, |(id, _)| *id).is_ok();
         let slept = |view: &TaskView| is_known(view.id) && view.slept(interval_ns);
         let sleeps =
             active.iter().any(|task| slept(task.view)) || others.iter().any(|view| slept(view));
         let since_ns = self.slept_since_ns.map(|since_ns| since_ns.saturating_add(interval_ns));
         self.slept_since_ns = if sleeps { Some(0) } else { since_ns };
+        let is_short = |task: &&Active<'_>| task.phase_ns.is_some() && task.view.slept(interval_ns);
+        let waits_often = active.iter().filter(is_short).count() * 2 >= active.len().max(1);
+        let since_ns =
+            self.waited_often_since_ns.map(|since_ns| since_ns.saturating_add(interval_ns));
+        self.waited_often_since_ns = if waits_often { Some(0) } else { since_ns };
         self.waiting = if self.sees_waiting() {
             waiting(&known, &others, interval_ns, self.long_ns())
         } else {
             Vec::new()
         };
         active
-    }
-
-    /// Sees whether leads have changed far less, since the last exchange or barrier, than rates that
-    /// differ so much make them change where tasks work all the time: the tasks wait for each other too
-    /// often to get ahead. Long intervals alone do not tell: over some phases all leads are the same.
-    pub(super) fn judge_leads(&mut self, spread_ppm: u64, has_moved: bool) {
-        let Stretch { elapsed_ns, most_change_ns, all_worked, is_fine } = self.stretch;
-        if has_moved || !all_worked || !self.sees_spinning {
-            return self.forget_steadiness();
-        }
-        let least_ns = self.parameters.min_interval_ns.saturating_mul(STEADY_INTERVALS);
-        if elapsed_ns < least_ns {
-            return;
-        }
-        self.begin_stretch();
-        let seems_steady = most_change_ns < part(elapsed_ns, spread_ppm, ALL_PPM) / STEADY_SHARE;
-        self.steadiness = match self.steadiness {
-            _ if !seems_steady => Steadiness::None,
-            _ if is_fine => Steadiness::Seen { since_ns: 0 },
-            Steadiness::Seen { since_ns } if since_ns < STEADY_NS => Steadiness::Seen { since_ns },
-            _ => Steadiness::InDoubt,
-        };
-    }
-
-    /// Begins to judge anew.
-    pub(super) fn forget_steadiness(&mut self) {
-        self.steadiness = Steadiness::None;
-        self.begin_stretch();
-    }
-
-    fn begin_stretch(&mut self) {
-        self.stretch = Stretch::default();
-        self.tasks.iter_mut().for_each(|(_, memory)| memory.lead_then_ns = memory.lead_ns);
     }
 
     /// All tasks that are remembered, by id.
@@ -471,7 +415,9 @@ impl LagState {
 
     /// A phase of this length is worth balancing in.
     fn long_ns(&self) -> u64 {
-        self.parameters.min_interval_ns.saturating_mul(MIN_PHASE_INTERVALS)
+        let min_interval_ns = self.parameters.min_interval_ns;
+        let usual_ns = min_interval_ns.saturating_mul(MIN_PHASE_INTERVALS);
+        self.turns.long_ns(min_interval_ns).unwrap_or(usual_ns)
     }
 }
 

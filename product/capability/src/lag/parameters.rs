@@ -17,7 +17,8 @@ pub enum Preference {
 /// What can be tuned. Every default is from measurements on the host (`evenkeel-lab bench capability`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LagParameters {
-    /// Shortest interval, in nanoseconds.
+    /// Shortest interval, in nanoseconds; a quarter of it while tasks take turns in phases of 50 to 800
+    /// ms, unless the longest interval is not longer.
     pub min_interval_ns: u64,
     /// Longest interval, used at rest, in nanoseconds; never taken to be below the shortest.
     pub max_interval_ns: u64,

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::active::Active;
-use super::doubt::Doubt;
 use super::memory::{CpuMemory, SMT_LOSS_PPM, Supply};
 use crate::plan::{Move, Pin};
 use crate::snapshot::{TaskId, TaskView};
@@ -37,8 +36,6 @@ pub(super) struct Dealt<'a> {
     pub(super) view: &'a TaskView,
     /// How far it is ahead of the middle of the program.
     pub(super) lead_ns: i64,
-    /// How far that may be wrong.
-    pub(super) doubt: Doubt,
     pub(super) waited: bool,
     /// The node where its memory is taken to be.
     pub(super) home: Option<u32>,
@@ -134,7 +131,6 @@ impl<'a> Deal<'a> {
                 Dealt {
                     view,
                     lead_ns: memory.lead_ns,
-                    doubt: memory.doubt,
                     waited: memory.waited,
                     home: memory.home,
                     phase_ns,

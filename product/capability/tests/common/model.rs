@@ -23,7 +23,8 @@ const MAX_CPUS: u32 = 256;
 const SLICE_NS: u64 = 3 * MS;
 /// Cost of a move: the caches are cold.
 const MOVE_NS: u64 = MS / 10;
-/// A running task is sampled this often, to tell spinning from work.
+/// The task that runs on a CPU is sampled this often on average, to tell spinning from work. The host's
+/// samples come regularly, but its phases are never as equal as the model's: so these vary by half.
 const SAMPLE_NS: u64 = 2 * MS;
 /// How often the model's kernel looks for CPUs with unequal numbers of tasks.
 const KERNEL_NS: u64 = 8 * MS;
@@ -48,6 +49,8 @@ pub struct Program {
     pub work_ns: u64,
     /// Number of phases, each with a barrier at its end.
     pub phases: u32,
+    /// The number of the phase from which on each task has so much work.
+    pub then: Option<(usize, u64)>,
     /// Tasks that wait at the barrier sleep (otherwise they spin).
     pub sleeps: bool,
     /// Spinning is told from work (by samples, with their error), and barriers are counted.
@@ -66,6 +69,7 @@ impl Default for Program {
             tasks: 2,
             work_ns: 3_000 * MS,
             phases: 1,
+            then: None,
             sleeps: true,
             is_seen: false,
             has_heartbeat: true,
@@ -111,6 +115,9 @@ struct Runner {
     /// Since its last sleep that counts.
     awake_ns: u64,
     is_pinned: bool,
+    /// Its samples: how many found it spinning, and whether the last one did.
+    spun: u32,
+    spins: bool,
     view: TaskView,
 }
 
@@ -119,6 +126,8 @@ struct Queue {
     slice_ns: u64,
     noise_ns: u64,
     idle_ns: u64,
+    /// Until the next sample.
+    sample_in_ns: u64,
     /// Its tasks, as indices.
     tasks: Vec<usize>,
 }
@@ -190,7 +199,14 @@ pub fn run_judged(
     }
     let mut queues: Vec<Queue> = cores
         .iter()
-        .map(|_| Queue { current: None, slice_ns: 0, noise_ns: 0, idle_ns: 0, tasks: vec![] })
+        .map(|_| Queue {
+            current: None,
+            slice_ns: 0,
+            noise_ns: 0,
+            idle_ns: 0,
+            sample_in_ns: SAMPLE_NS,
+            tasks: vec![],
+        })
         .collect();
     for (index, runner) in runners.iter().enumerate() {
         queues[runner.cpu].tasks.push(index);
@@ -204,7 +220,7 @@ pub fn run_judged(
     while barriers_ns.len() < program.phases as usize {
         change(now_ns, &mut cores);
         for (index, queue) in queues.iter_mut().enumerate() {
-            step(&cores[index], queue, &mut runners, program);
+            step(&cores[index], queue, &mut runners, program, &mut dice);
         }
         now_ns += TICK_NS;
         for runner in runners.iter_mut().filter(|runner| !runner.waits) {
@@ -217,8 +233,10 @@ pub fn run_judged(
         let mut own = runners.iter_mut().filter(|runner| !runner.hog);
         if own.all(|runner| runner.done_ns >= runner.work_ns) {
             barriers_ns.push(now_ns);
+            let new = program.then.filter(|(from, _)| *from == barriers_ns.len());
             for runner in runners.iter_mut().filter(|runner| !runner.hog) {
                 runner.done_ns = 0;
+                runner.work_ns = new.map_or(runner.work_ns, |(_, work_ns)| work_ns);
                 if runner.waits {
                     wake(runner);
                 }
@@ -234,9 +252,10 @@ pub fn run_judged(
                 let observed_ns = snapshot.interval_ns;
                 let barriers = program.has_heartbeat.then_some(Barriers { count, observed_ns });
                 snapshot.seen = Seen { spinning: true, barriers, ..Seen::default() };
-                sample(&mut snapshot, &mut dice);
             } else {
-                snapshot.tasks.iter_mut().for_each(|task| task.spun_ns = 0);
+                for task in &mut snapshot.tasks {
+                    (task.spun_ns, task.samples, task.changes) = (0, 0, 0);
+                }
             }
             seen_barriers = barriers_ns.len();
             if let Some(state) = &mut state {
@@ -255,18 +274,19 @@ pub fn run_judged(
 fn runner(cpu: usize, tid: u32, work_ns: u64, hog: bool) -> Runner {
     let allowed = CpuSet::first(MAX_CPUS);
     let view = TaskView { sleeps: 0, allowed, ..cleared(task(tid, cpu as u32)) };
-    let (vruntime_ns, done_ns, debt_ns) = (0, 0, 0);
-    let (waits, is_pinned) = (false, false);
-    Runner { cpu, vruntime_ns, done_ns, debt_ns, work_ns, hog, waits, awake_ns: 0, is_pinned, view }
-}
-
-/// Replaces what each task spun by what samples tell of it.
-fn sample(snapshot: &mut Snapshot, dice: &mut Dice) {
-    for task in &mut snapshot.tasks {
-        let samples = task.run_ns / SAMPLE_NS;
-        let hits = (0..samples).filter(|_| dice.below(task.run_ns.max(1)) < task.spun_ns).count();
-        task.spun_ns = task.run_ns * hits as u64 / samples.max(1);
-        task.samples = samples as u32;
+    Runner {
+        cpu,
+        vruntime_ns: 0,
+        done_ns: 0,
+        debt_ns: 0,
+        work_ns,
+        hog,
+        waits: false,
+        awake_ns: 0,
+        is_pinned: false,
+        spun: 0,
+        spins: false,
+        view,
     }
 }
 
@@ -312,6 +332,7 @@ fn cleared(view: TaskView) -> TaskView {
         run_ns: 0,
         spun_ns: 0,
         samples: 0,
+        changes: 0,
         received_ns: 0,
         stolen_ns: 0,
         wait_ns: 0,
@@ -335,7 +356,13 @@ fn level(queue: &Queue, runners: &mut [Runner]) {
 }
 
 /// Advances one CPU by a tick.
-fn step(core: &Core, queue: &mut Queue, runners: &mut [Runner], program: &Program) {
+fn step(
+    core: &Core,
+    queue: &mut Queue,
+    runners: &mut [Runner],
+    program: &Program,
+    dice: &mut Dice,
+) {
     let noise_ns = TICK_NS * (1_000_000 - core.left_ppm) / 1_000_000;
     queue.noise_ns += noise_ns;
     let expired = queue.slice_ns == 0;
@@ -366,9 +393,15 @@ fn step(core: &Core, queue: &mut Queue, runners: &mut [Runner], program: &Progra
     runner.debt_ns -= wasted_ns;
     let left_ns = runner.work_ns.saturating_sub(runner.done_ns);
     runner.done_ns += received_ns - wasted_ns;
-    if !runner.hog && !program.sleeps {
+    queue.sample_in_ns = queue.sample_in_ns.saturating_sub(TICK_NS);
+    if queue.sample_in_ns == 0 {
+        queue.sample_in_ns = SAMPLE_NS / 2 + dice.below(SAMPLE_NS);
+        // It may begin to spin within the tick.
         let spun_ns = (received_ns - wasted_ns).saturating_sub(left_ns);
-        runner.view.spun_ns += run_ns * spun_ns / received_ns.max(1);
+        let spins = !program.sleeps && dice.below(received_ns.max(1)) < spun_ns;
+        runner.view.samples += 1;
+        runner.view.changes += u32::from(spins != runner.spins);
+        (runner.spun, runner.spins) = (runner.spun + u32::from(spins), spins);
     }
     runner.waits = !runner.hog && program.sleeps && runner.done_ns >= runner.work_ns;
     if runner.waits && runner.awake_ns >= ONE_SLEEP_NS {
@@ -399,12 +432,15 @@ fn observe(
         .iter_mut()
         .filter(|runner| !runner.hog)
         .map(|runner| {
+            let TaskView { run_ns, samples, .. } = runner.view;
             let view = TaskView {
                 cpu: runner.cpu as u32,
                 queue: runner.vruntime_ns,
                 runnable: !runner.waits,
+                spun_ns: run_ns * u64::from(runner.spun) / u64::from(samples.max(1)),
                 ..runner.view.clone()
             };
+            runner.spun = 0;
             runner.view = cleared(view.clone());
             view
         })
