@@ -2,7 +2,6 @@
 //! one. And a task of a batch system, which runs whatever evenkeel finds.
 
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -148,20 +147,6 @@ fn a_command_that_is_told_to_end_gets_its_cpus_at_once() {
         std::io::Read::read_to_string(&mut evenkeel.stderr.take().unwrap(), &mut said).unwrap();
         assert!(said.starts_with("evenkeel: ") && said.lines().count() == 1, "{said}");
     }
-}
-
-#[test]
-fn a_socket_that_a_killed_balancer_left_is_removed() {
-    let host = Host::new();
-    host.undo();
-    let [dead, live] = ["job-1-2.sock", "job-3-4.sock"].map(|name| host.runtime().join(name));
-    drop(UnixListener::bind(&dead).unwrap());
-    let listener = UnixListener::bind(&live).unwrap();
-    host.undo();
-    assert_eq!(sockets(&host), [live]);
-    drop(listener);
-    host.undo();
-    assert!(sockets(&host).is_empty());
 }
 
 /// A task as the plugin of a batch system starts it.

@@ -1,7 +1,8 @@
-//! Journals that are damaged, of another boot, or cannot be written: evenkeel says so, and the program
-//! runs.
+//! What earlier processes left. Journals that are damaged, of another boot, or cannot be written:
+//! evenkeel says so, and the program runs. Sockets of killed services.
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use evenkeel_journal::affinity;
@@ -113,6 +114,26 @@ fn a_journal_of_another_boot_changes_nothing() {
         assert!(said.contains("earlier boot"), "{said}");
         assert!(host.journals().is_empty());
         assert_eq!(mask(tid), just(x));
+    }
+}
+
+/// Of each kind of service, with one of a `run`.
+#[test]
+fn sockets_that_killed_services_left_are_removed_by_undo_and_live_ones_stay() {
+    let host = Host::new();
+    host.undo();
+    std::fs::DirBuilder::new().mode(0o700).create(host.runtime().join("run")).unwrap();
+    let kinds = ["job-1-", "sais-1-", "sais-serve-", "keel", "daemon", "run/77"];
+    for kind in kinds {
+        let [dead, live] = ["2", "3"].map(|end| host.runtime().join(format!("{kind}{end}.sock")));
+        drop(UnixListener::bind(&dead).unwrap());
+        let listener = UnixListener::bind(&live).unwrap();
+        host.undo();
+        assert!(!dead.exists(), "{kind}: a dead socket stays");
+        assert!(live.exists(), "{kind}: a socket behind which a process listens is gone");
+        drop(listener);
+        host.undo();
+        assert!(!live.exists(), "{kind}");
     }
 }
 

@@ -13,8 +13,8 @@ use serde_json::Value;
 use crate::balancing::{balancing_options, machine, speed_source, warn_of_unknown_energy};
 use crate::cli::{DaemonArgs, DaemonOptions, JoinArgs, LeaveArgs};
 use crate::daemon_client::ask_daemon;
+use crate::dead_sockets::remove_dead_sockets;
 use crate::irq::companion::Companion;
-use crate::job::remove_dead_sockets;
 use crate::{config, supervisor};
 
 /// Runs the daemon until a signal ends it.

@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -143,17 +143,6 @@ impl Job for Ranks {
         let unbind = Some(self.launched.unbind.to_owned());
         summary.job = Some(JobSummary { name: self.name(), unbind, ..ranks });
         Some(summary)
-    }
-}
-
-/// Removes the sockets of jobs whose balancers were killed.
-pub fn remove_dead_sockets(dir: &Path) {
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("job-") && name.ends_with(".sock") {
-            remove_dead(&entry.path());
-        }
     }
 }
 

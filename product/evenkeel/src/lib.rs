@@ -16,6 +16,7 @@
 //! | `schemas` | a schema for each command that prints JSON |
 //! | `decision_text` | a decision as text |
 //! | `daemon_client`, `keel_client` | requests to the daemon and to the keel |
+//! | `dead_sockets` | sockets of killed services are removed |
 //! | `launcher` | which launcher started this process as a rank, and of which job |
 //! | `job` | the ranks of a job share a balancer |
 //! | `task` | the task of a batch system, which is never failed |
@@ -37,6 +38,7 @@ pub mod config;
 mod confine;
 mod daemon;
 mod daemon_client;
+mod dead_sockets;
 mod decision_text;
 mod doctor;
 mod exit;

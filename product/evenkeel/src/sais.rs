@@ -138,7 +138,7 @@ fn answers<Answered: DeserializeOwned>(request: &str) -> Result<Vec<Answered>> {
     for socket in directories.iter().flat_map(|directory| sockets(directory)) {
         match ask(&socket, &Request::new(request)) {
             Ok(answer) => answers.push(serde_json::from_value(answer)?),
-            // It was killed. The next process there removes the socket.
+            // It was killed. The next process there removes the socket, or `evenkeel undo`.
             Err(why @ evenkeel_control::AskError::NoService { .. }) => tracing::debug!("{why}"),
             Err(why) => return Err(why.into()),
         }

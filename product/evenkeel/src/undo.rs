@@ -4,8 +4,8 @@ use anyhow::Result;
 use evenkeel_journal::{UndoOptions, runtime_dir};
 
 use crate::cli::UndoArgs;
+use crate::dead_sockets::remove_dead_sockets;
 use crate::irq;
-use crate::job::remove_dead_sockets;
 
 /// Undoes all journals of this user, and prints what was done.
 ///

@@ -98,7 +98,7 @@ pub use reading::{CpuFacts, CpuReading, Freedom, ProgramReading, Reading, TaskRe
 pub use run::{not_started, run};
 pub use served::ServedError;
 pub use shares::SharesStatus;
-pub use status_file::{ProgramStatus, StatusFileError, read_status_files};
+pub use status_file::{ProgramStatus, StatusFileError, folder as status_folder, read_status_files};
 pub use summary::{CpuSummary, JobSummary, Summary};
 pub use threads::{ThreadCount, Threads};
 pub use waits::{Share, Spinning, ThreadTimes, Waits};

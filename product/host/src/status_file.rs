@@ -117,8 +117,8 @@ pub struct StatusFileError {
     pub source: io::Error,
 }
 
-/// Where status files are.
-pub(crate) fn folder(dir: &Path) -> PathBuf {
+/// Where status files are, and the sockets of runs.
+pub fn folder(dir: &Path) -> PathBuf {
     dir.join("run")
 }
 
