@@ -58,6 +58,7 @@ mod top;
 mod trace;
 mod transparency;
 mod user_masks;
+mod version;
 mod waiting;
 #[path = "../common/worker.rs"]
 mod worker;

@@ -31,7 +31,8 @@ pub struct Cli {
     /// The command.
     #[command(subcommand)]
     pub command: Command,
-    /// Log more: -v decisions, -vv details.
+    /// Log more: -v decisions, -vv details; beside --version, say which commit it is and what works
+    /// here.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
 }

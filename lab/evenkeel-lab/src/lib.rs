@@ -15,14 +15,14 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser};
 use evenkeel::cli::Generated;
-use evenkeel::terminal;
+use evenkeel::{terminal, version};
 
 use crate::cli::{Cli, Command};
 
 /// Runs the command that this process was started for.
 pub fn main() -> ExitCode {
     evenkeel::generate::complete(Cli::command);
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| version::exit("evenkeel-lab", &error));
     terminal::start_logging(cli.verbose);
     terminal::exit_code("evenkeel-lab", dispatch(cli))
 }

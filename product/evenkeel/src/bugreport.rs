@@ -14,6 +14,7 @@ use nix::sys::utsname::uname;
 
 use crate::cli::BugreportArgs;
 use crate::report_file::ReportFile;
+use crate::version::COMMIT;
 use crate::{config, doctor, keel_client, status};
 
 /// Directories whose paths have the user's name, the inner ones first.
@@ -71,7 +72,7 @@ fn versions() -> String {
     // SAFETY: geteuid takes nothing and cannot fail.
     let user = if unsafe { libc::geteuid() } == 0 { "root" } else { "not root" };
     format!(
-        "evenkeel {}\nLinux {}\n{}\nas {user}\n",
+        "evenkeel {}, commit {COMMIT}\nLinux {}\n{}\nas {user}\n",
         env!("CARGO_PKG_VERSION"),
         kernel.unwrap_or_else(|why| format!("unknown: {why}")),
         os.unwrap_or("unknown distribution").trim_matches('"'),

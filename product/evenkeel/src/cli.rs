@@ -43,7 +43,7 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// Log more: -v moves, -vv details.
+    /// Log more: -v moves, -vv details; beside --version, say which commit it is and what works here.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
     /// Read this configuration file instead of /etc/evenkeel/config.toml and

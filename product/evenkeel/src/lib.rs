@@ -1,6 +1,7 @@
 //! The command line of the product, `evenkeel`, one file for each command. The executable (`main.rs`)
 //! notes the state that it was started with and calls [`main`]. The laboratory's executable shares
-//! [`terminal`] and [`generate`], and the project's tests parse the commands in the docs by [`cli`].
+//! [`terminal`], [`generate`] and [`version`], and the project's tests parse the commands in the docs by
+//! [`cli`].
 //!
 //! | file | the one thing in it |
 //! |---|---|
@@ -26,6 +27,7 @@
 //! | `confine` | what the kernel refuses the services from their start on |
 //! | `origin` | signals and streams before the Rust runtime changed them |
 //! | `terminal` | logging, errors and exit codes |
+//! | `version` | what `--version` prints, with `-v` and without |
 //! | `wrap` | lines broken at a width |
 //! | all others | the command of that name |
 
@@ -65,6 +67,7 @@ mod threads;
 mod top;
 mod trace_file;
 mod undo;
+pub mod version;
 mod wrap;
 mod zone;
 
@@ -115,7 +118,7 @@ fn parse() -> Cli {
         if is_hook && error.use_stderr() {
             oci::leave_alone(&error.to_string());
         }
-        error.exit()
+        version::exit("evenkeel", &error)
     })
 }
 
