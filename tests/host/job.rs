@@ -113,6 +113,50 @@ fn ranks_that_end_soon_have_no_balancer_and_the_first_reports() {
     assert!(!text(&ended.stderr).contains("step"), "{ended:?}");
 }
 
+/// The variables of a rank of two, as MPICH's hydra sets them for `mpiexec -n 2`.
+fn as_rank(command: &mut Command, number: u32) -> &mut Command {
+    let number = number.to_string();
+    command.env("PMI_RANK", &number).env("PMI_SIZE", "2").env("MPI_LOCALRANKID", &number)
+}
+
+/// `mpiexec -n 2 evenkeel run -- ./app`: whether it ends soon or is balanced.
+#[test]
+fn ranks_of_mpi_print_one_summary_for_all() {
+    let host = Host::new();
+    // Other launchers do not number the ranks of a machine.
+    for is_local_known in [true, false] {
+        let summaries = [0, 1].map(|number| {
+            let mut command = host.run(&[], &["true"]);
+            as_rank(&mut command, number);
+            if !is_local_known {
+                command.env_remove("MPI_LOCALRANKID");
+            }
+            text(&output(&mut command).stderr)
+        });
+        let said = summaries.concat();
+        assert!(said.starts_with("evenkeel: an MPI job: "), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    if two_cpus("ranks_of_mpi_print_one_summary_for_all").is_none() {
+        return;
+    }
+    let errors = host.path("errors");
+    let ranks = [0, 1].map(|number| {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(&errors).unwrap();
+        let mut command = host.run(&EAGER, &role("worker"));
+        Worker::start_by(as_rank(&mut command, number).stderr(file), 1)
+    });
+    for rank in &ranks {
+        rank.wait_moved(&host, 2);
+    }
+    for rank in ranks {
+        assert!(rank.end().success());
+    }
+    let said = std::fs::read_to_string(&errors).unwrap();
+    assert!(said.starts_with("evenkeel: 2 ranks of an MPI job: "), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
 /// What sent the signal may kill everything next, the supervisor included.
 #[test]
 fn a_command_that_is_told_to_end_gets_its_cpus_at_once() {

@@ -17,7 +17,8 @@ pub struct Launched {
     pub name: Option<String>,
     /// The same for people.
     pub title: String,
-    /// Whether this is the first rank here. Launchers that do not say have none.
+    /// Whether this is the first rank here; where the launcher does not number the ranks of a machine,
+    /// the first one of all.
     pub is_first: bool,
     /// The launcher's option that leaves ranks unbound.
     pub unbind: &'static str,
@@ -168,13 +169,13 @@ fn tasks_on(list: &str, node: u32) -> Option<u32> {
 }
 
 fn ranks_of_mpi(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
-    RANK_VARIABLES.iter().find(|name| variable(name).is_some())?;
+    let rank = RANK_VARIABLES.into_iter().find_map(&variable)?;
     let is_open_mpi = variable("OMPI_COMM_WORLD_RANK").is_some();
     let local = ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"].into_iter().find_map(&variable);
     Some(Launched {
         name: None,
         title: "an MPI job".to_owned(),
-        is_first: local.is_some_and(|rank| rank == "0"),
+        is_first: local.unwrap_or(rank) == "0",
         unbind: if is_open_mpi { "mpirun --bind-to none" } else { "mpiexec -bind-to none" },
     })
 }
@@ -323,6 +324,8 @@ mod tests {
         assert!(open_mpi.is_first && open_mpi.unbind == "mpirun --bind-to none");
         assert!(rank("PMI_RANK", "MPI_LOCALRANKID").is_first);
         assert!(!rank("PMIX_RANK", "OTHER").is_first);
+        assert!(of(&[("PMIX_RANK", "0")]).unwrap().is_first, "the first of all");
+        assert!(!of(&[("PMI_RANK", "0"), ("MPI_LOCALRANKID", "1")]).unwrap().is_first);
         assert_eq!(of(&[]), None);
     }
 }
