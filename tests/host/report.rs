@@ -243,6 +243,33 @@ fn a_bug_report_says_what_runs_and_names_nobody() {
 }
 
 #[test]
+fn undo_says_what_is_left_and_what_was_forced_and_status_what_was_let_go() {
+    let test = "undo_says_what_is_left_and_what_was_forced_and_status_what_was_let_go";
+    let Some(_) = two_cpus(test) else { return };
+    let host = Host::new();
+    let worker = Worker::start(&host, &[&["-q", "--placement", "hard"], &EAGER[..]].concat());
+    worker.wait_moved(&host, 2);
+    stop_while_it_waits(worker.pid_of_evenkeel());
+    let says = |words: &[&str]| {
+        let done = output(&mut host.evenkeel(words));
+        assert!(done.status.success() && done.stderr.is_empty(), "{words:?}: {done:?}");
+        text(&done.stdout)
+    };
+    let left = says(&["undo"]);
+    let promise = "its balancer is alive and will undo it (--force: undo it now)\n";
+    assert!(left.ends_with(promise) && left.lines().count() == 1, "{left}");
+    let forced = says(&["undo", "--force"]);
+    let done = "task(s) may use all their CPUs again.\n";
+    assert!(forced.ends_with(done) && forced.lines().count() == 1, "{forced}");
+    assert!(worker.is_as(&all()));
+    kill(worker.pid_of_evenkeel(), libc::SIGCONT);
+    wait_for("a task that is let go", || host.status()[0]["yielded"].as_u64() > Some(0));
+    let status = says(&["status"]);
+    assert!(status.contains(" let go (another process set the CPUs)"), "{status}");
+    assert!(worker.end().success());
+}
+
+#[test]
 fn undo_by_force_makes_a_living_run_let_go() {
     let Some(_) = two_cpus("undo_by_force_makes_a_living_run_let_go") else { return };
     let host = Host::new();

@@ -159,7 +159,11 @@ pub fn headline(program: &ProgramStatus) -> String {
     let resting =
         if program.resting { "; nothing is loaded for a while, as it gains nothing" } else { "" };
     let (moves, intervals) = (count(program.moves, "move"), count(program.intervals, "interval"));
-    format!("{heading}: {placement}, {moves} in {intervals}{gain}{shares}{resting}")
+    let let_go = match program.yielded {
+        0 => String::new(),
+        tasks => format!(", {} let go (another process set the CPUs)", count(tasks, "task")),
+    };
+    format!("{heading}: {placement}, {moves} in {intervals}{let_go}{gain}{shares}{resting}")
 }
 
 /// "1 move", "2 moves".
@@ -195,6 +199,9 @@ mod tests {
         (status.moves, status.intervals) = (1, 3);
         let line = headline(&status);
         assert!(line.ends_with("soft placement, 1 move in 3 intervals"), "{line}");
+        status.yielded = 2;
+        let line = headline(&status);
+        assert!(line.ends_with(", 2 tasks let go (another process set the CPUs)"), "{line}");
         let words = status.in_words();
         assert!(words.elapsed_ns > Some(0), "{words:?}");
     }

@@ -47,6 +47,7 @@ impl Published {
             resting: false,
             intervals: 0,
             moves: 0,
+            yielded: 0,
             gain: Gain::default(),
             shares: None,
             cpus: Vec::new(),

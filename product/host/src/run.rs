@@ -480,6 +480,7 @@ impl Balancing {
         status.intervals = totals.intervals;
         status.accounting = accounting;
         status.moves = totals.moves;
+        status.yielded = totals.yielded;
         status.gain = totals.gain().clone();
         status.cpus = totals.cpus();
         status.shares = self.balancer.shares(root);

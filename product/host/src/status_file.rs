@@ -57,6 +57,9 @@ pub struct ProgramStatus<D = Decision> {
     pub intervals: u64,
     /// Moves so far.
     pub moves: u64,
+    /// Tasks that are no longer moved, because their user or `undo --force` set their mask.
+    #[serde(default)]
+    pub yielded: u64,
     /// What the moves gained, as far as it was measured.
     #[serde(default)]
     pub gain: Gain,
@@ -97,6 +100,7 @@ impl ProgramStatus {
             resting: self.resting,
             intervals: self.intervals,
             moves: self.moves,
+            yielded: self.yielded,
             gain: self.gain.clone(),
             shares: self.shares.clone(),
             cpus: self.cpus.clone(),

@@ -93,6 +93,7 @@ pub fn program(root: u32, name: &str) -> Program {
             resting: false,
             intervals: 77,
             moves: 42,
+            yielded: 0,
             gain: Gain {
                 proven: Proven::Gains,
                 ratio: Some(1.27),

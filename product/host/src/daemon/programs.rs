@@ -564,6 +564,7 @@ impl Programs {
                 dry_run: options.dry_run || joined.watch,
                 intervals: totals.intervals,
                 moves: totals.moves,
+                yielded: totals.yielded,
                 gain: totals.gain().clone(),
                 shares: self.balancer.shares(*program),
                 cpus: totals.cpus(),
