@@ -104,19 +104,36 @@ fn run_joins_and_without_a_daemon_balances_itself() {
         return;
     }
     let host = Host::new();
-    let flags = [&["-q", "--join"], &EAGER[..]].concat();
-    let mut alone = host.run(&flags, &role("worker"));
-    let worker = Worker::start_by(alone.stderr(Stdio::piped()), 2);
-    worker.wait_moved(&host, 2);
+    let start = |flags: &[&str]| {
+        let mut command = host.run(&[flags, &EAGER].concat(), &role("worker"));
+        let worker = Worker::start_by(command.stderr(Stdio::piped()), 2);
+        worker.wait_moved(&host, 2);
+        worker
+    };
+    let said_to_the_end = |mut worker: Worker| {
+        let mut stderr = worker.evenkeel.stderr.take().unwrap();
+        assert!(worker.end().success());
+        let mut said = String::new();
+        stderr.read_to_string(&mut said).unwrap();
+        said
+    };
+    let worker = start(&["-q", "--join"]);
     assert!(host.status()[0]["program"].is_null());
-    assert!(worker.end().success());
+    let said = said_to_the_end(worker);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let why = "no daemon runs; start one: evenkeel daemon, or systemctl start evenkeel";
+    let instead = "; this process balances the program";
+    assert!(said.contains(&format!("{why}{instead}")), "{said}");
+    assert_eq!(said.matches("daemon runs").count(), 1, "{said}");
 
     let daemon = Daemon::start(&host, &EAGER);
-    let worker = Worker::start(&host, &flags);
-    worker.wait_moved(&host, 2);
+    let worker = start(&["--join"]);
     assert_eq!(joined(&host), [worker.pid as u32]);
     assert!(host.status()[0]["program"].is_number());
-    assert!(worker.end().success());
+    // The daemon has the figures, so there is no summary here.
+    let said = said_to_the_end(worker);
+    assert!(said.contains("by its own options, not by --policy paper"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
     wait_for("its end to be seen", || host.status().is_empty());
     daemon.end();
 }
