@@ -33,12 +33,15 @@ fn status_names_the_user_and_the_time_of_a_program() {
 #[test]
 fn status_is_printed_again_and_again() {
     let host = Host::new();
+    let once = text(&output(&mut host.evenkeel(["status"])).stdout);
+    let nothing = "No program runs under evenkeel. Start one with: evenkeel run -- CMD";
+    assert!(once.ends_with(&format!("{nothing}\n")), "{once}");
+    let shown: Vec<&str> = once.lines().chain([""]).collect();
     let mut command = host.evenkeel(["status", "--watch", "100ms"]);
     let mut watch = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let lines: Vec<String> = lines.take(4).collect();
-    let nothing = "No program runs under evenkeel. Start one with: evenkeel run -- CMD";
-    assert_eq!(lines, [nothing, "", nothing, ""]);
+    let lines: Vec<String> = lines.take(2 * shown.len()).collect();
+    assert_eq!(lines, [&shown[..], &shown[..]].concat());
     // The reader is gone, as after `head`.
     assert_eq!(wait_status(ended(&mut watch)), libc::SIGPIPE);
     for words in [["--watch", "50ms"], ["--watch=1s", "--json"]] {
@@ -73,6 +76,28 @@ fn status_is_redrawn_on_a_terminal() {
     assert_eq!(wait_status(ended(&mut watch)), libc::SIGINT);
     let shown = seen.screen().contents();
     assert_eq!(shown.matches("No program runs").count(), 1, "{shown:?}");
+}
+
+#[test]
+fn status_says_whether_a_daemon_runs() {
+    let host = Host::new();
+    let says = || text(&output(&mut host.evenkeel(["status"])).stdout);
+    // A user without a daemon asks the system's, which may run here.
+    if is_root() {
+        let none = says();
+        assert!(none.lines().any(|line| line == "No daemon runs."), "{none}");
+    }
+    for (flags, verb) in [(&[][..], "balances"), (&["--dry-run"], "only observes")] {
+        let daemon = Daemon::start(&host, flags);
+        let worker = lone_worker(&host);
+        assert!(output(&mut host.evenkeel(["join", &worker.pid.to_string()])).status.success());
+        let said = says();
+        let line = format!("The daemon {verb} 1 program, with ");
+        assert!(said.lines().any(|shown| shown.starts_with(&line)), "{said}");
+        assert!(worker.end().success());
+        wait_for("its end to be seen", || host.status().is_empty());
+        daemon.end();
+    }
 }
 
 #[test]

@@ -90,7 +90,7 @@ pub enum Command {
     OciHook(OciHookArgs),
     /// Check what works on this machine, and how unequal its CPUs are now.
     Doctor(DoctorArgs),
-    /// Show the programs that are balanced.
+    /// Show which services run, and the programs that are balanced.
     Status(StatusArgs),
     /// Explain the last decisions.
     Explain(ExplainArgs),

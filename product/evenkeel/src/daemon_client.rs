@@ -135,9 +135,29 @@ fn is_a_balancer(socket: &Path) -> bool {
         || (name.starts_with("job-") && name.ends_with(".sock"))
 }
 
+/// Whether a daemon runs and how it balances, and below that what each user has of it.
+pub fn status_lines() -> Vec<String> {
+    match ask(&socket(), &Request::new("stats")) {
+        Ok(statistics) => std::iter::once(headline(&statistics)).chain(read_quotas()).collect(),
+        Err(AskError::NoService { .. }) => vec!["No daemon runs.".to_owned()],
+        Err(why) => vec![format!("The daemon does not answer: {why}")],
+    }
+}
+
+/// A line about the daemon with these statistics.
+fn headline(statistics: &Value) -> String {
+    let number = |name: &str| statistics[name].as_u64().unwrap_or_default();
+    let programs = number("programs");
+    let noun = if programs == 1 { "program" } else { "programs" };
+    let verb = if number("moving") == 0 { "only observes" } else { "balances" };
+    let figures =
+        if number("exact") == 0 { "approximate figures, from /proc" } else { "exact figures" };
+    format!("The daemon {verb} {programs} {noun}, with {figures}")
+}
+
 /// What each user has of the system's daemon, a line for each user (for users but root, only their own)
 /// that has programs there or was refused something. Empty where no daemon runs.
-pub fn read_quotas() -> Vec<String> {
+fn read_quotas() -> Vec<String> {
     let asked = |request| ask(&socket(), &Request::new(request)).ok();
     let programs: Option<Vec<Quota>> =
         asked("quotas").and_then(|answer| serde_json::from_value(answer).ok());
@@ -240,6 +260,18 @@ mod tests {
         let mut asked = [moves_nothing(), Ok(()), no_program()].into_iter();
         assert!(answer_of_its_balancer(asked.by_ref()).is_ok());
         assert_eq!(asked.len(), 1);
+    }
+
+    #[test]
+    fn the_daemon_is_described_by_its_statistics() {
+        let line = |programs, moving, exact| {
+            let figures =
+                serde_json::json!({"programs": programs, "moving": moving, "exact": exact});
+            headline(&figures)
+        };
+        assert_eq!(line(1, 1, 1), "The daemon balances 1 program, with exact figures");
+        let observes = "The daemon only observes 0 programs, with approximate figures, from /proc";
+        assert_eq!(line(0, 0, 0), observes);
     }
 
     #[test]

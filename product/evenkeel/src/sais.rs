@@ -79,8 +79,12 @@ fn send_hints_back(args: ServeArgs) -> Result<i32> {
     }
 }
 
+fn heading_of_served(served: &Served) -> String {
+    format!("{}: hints of clients go back", served.cgroup.display())
+}
+
 fn show_served(served: &Served) {
-    println!("{}: hints of clients go back", served.cgroup.display());
+    println!("{}", heading_of_served(served));
     for (name, count) in &served.counters {
         println!("    {count} {name}: {}", Served::meaning(name).unwrap_or_default());
     }
@@ -144,6 +148,21 @@ fn answers<Answered: DeserializeOwned>(request: &str) -> Result<Vec<Answered>> {
         }
     }
     Ok(answers)
+}
+
+/// A line for each process that steers packets or sends hints back. What does not answer is a line, too.
+pub fn status_lines() -> Vec<String> {
+    let line = |figures: &Figures| match figures {
+        Figures::Steered(statistics) => {
+            let Statistics { device, mode, policy, flows, .. } = &**statistics;
+            format!("{device}: packets are steered ({mode} mode, {policy}), {flows} connections")
+        }
+        Figures::Served(served) => heading_of_served(served),
+    };
+    match answers::<Figures>("stats") {
+        Ok(all) => all.iter().map(line).collect(),
+        Err(why) => vec![format!("What steers packets does not answer: {why:#}")],
+    }
 }
 
 /// Prints the answers to a request.

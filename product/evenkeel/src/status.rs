@@ -1,4 +1,4 @@
-//! `evenkeel status`: the programs that are balanced.
+//! `evenkeel status`: which services run, and the programs that are balanced.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -14,15 +14,16 @@ use ratatui::crossterm::terminal::size;
 use crate::cli::StatusArgs;
 use crate::terminal::{can_draw, clean, width};
 use crate::wrap::broken;
-use crate::{daemon_client, decision_text, irq, keel_client};
+use crate::{daemon_client, decision_text, irq, keel_client, sais};
 
 /// How long a daemon may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// ... where only that is asked: a probe of a container's health waits for 5 s.
 const PATIENCE_OF_PROBES: Duration = Duration::from_secs(4);
 
-/// Prints the keel that runs, what `irq once` left moved, and each balanced program; with `--watch`
-/// again and again, until a signal ends this process. With `--daemon` it only asks whether that answers.
+/// Prints the keel that runs, the daemon, where packets are steered, what `irq once` left moved, and
+/// each balanced program; with `--watch` again and again, until a signal ends this process. With
+/// `--daemon` it only asks whether that answers.
 ///
 /// # Errors
 /// The status files cannot be read, the output cannot be written to, or the daemon does not answer.
@@ -70,7 +71,8 @@ fn redrawn(text: &str, (columns, lines): (u16, u16)) -> String {
 fn text() -> Result<String> {
     let programs = read_all()?;
     let mut lines: Vec<String> = keel_client::status_line()?.into_iter().collect();
-    lines.extend(daemon_client::read_quotas());
+    lines.extend(daemon_client::status_lines());
+    lines.extend(sais::status_lines());
     lines.extend(irq::standing_lines(&Standing::read(&runtime_dir()?)));
     if programs.is_empty() {
         lines

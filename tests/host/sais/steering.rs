@@ -241,5 +241,7 @@ fn explain_shows_connections() {
         // The steering has a control socket, too, which knows nothing of programs.
         let status = output(&mut host.evenkeel(["status"]));
         assert!(status.status.success() && status.stderr.is_empty(), "{status:?}");
+        let status = text(&status.stdout);
+        assert_eq!(status.matches(": packets are steered (").count(), 1, "{status}");
     });
 }
