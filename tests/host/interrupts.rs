@@ -2,9 +2,11 @@
 //! (Lines are moved in guests only: `interrupts` in tests/vm.)
 
 use std::fs;
+use std::process::Stdio;
 
 use crate::running_daemon::Daemon;
 use crate::support::*;
+use crate::worker::lines_of;
 
 /// `evenkeel` with these words, as the user `nobody`: what it says, and its exit code.
 fn refusal(host: &Host, words: &[&str]) -> (String, Option<i32>) {
@@ -101,6 +103,31 @@ fn the_daemon_moves_interrupts_as_its_table_says() {
         !std::path::Path::new(&process).exists() && host.journals().is_empty()
     });
     fs::remove_file(host.runtime().join("daemon.sock")).unwrap();
+}
+
+/// By default the signal would end it.
+#[test]
+fn the_state_is_logged_when_a_signal_asks_for_it() {
+    const TEST: &str = "the_state_is_logged_when_a_signal_asks_for_it";
+    if !needs_root(TEST) || !needs_no_irqbalance(TEST) {
+        return;
+    }
+    let host = Host::new();
+    // The first move would come after two rounds: after the test.
+    let mut command = host.evenkeel(["irq", "run", "--interval", "60s"]);
+    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let printed = lines_of(run.stdout.take().unwrap());
+    let begin = printed.recv_timeout(PATIENCE).unwrap();
+    assert!(begin.starts_with("Moving interrupts "), "{begin}");
+    let said = lines_of(run.stderr.take().unwrap());
+    for _ in 0..2 {
+        kill(run.id() as i32, libc::SIGUSR1);
+        // Before it there may be a line about what cannot be measured here.
+        let is_state = |line: &String| line.contains("SIGUSR1: the state is {\"rounds\":0,");
+        wait_for("the state", || said.recv_timeout(PATIENCE).is_ok_and(|line| is_state(&line)));
+    }
+    kill(run.id() as i32, libc::SIGTERM);
+    assert!(ended(&mut run).success());
 }
 
 #[test]

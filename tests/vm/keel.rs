@@ -15,7 +15,7 @@ use crate::hotplug::switch;
 use crate::invariants::UNEQUAL;
 use crate::scheduler::{Keel, loads, state};
 use crate::storms::*;
-use crate::support::{EVENKEEL, NOBODY, all, just, output, text, wait_for};
+use crate::support::{EVENKEEL, NOBODY, all, just, kill, output, text, wait_for};
 use crate::trace::read;
 use crate::watched::{ROUGH, watched};
 use crate::{Test, boots};
@@ -90,8 +90,11 @@ fn comes_and_goes() {
             std::thread::sleep(Duration::from_secs(2));
             crowd.end();
         });
+        // By default the signal would end it. It is read before that of the end.
+        kill(keel.process.id() as i32, libc::SIGUSR1);
         let (code, said) = keel.end();
         assert_eq!(code, Some(0), "{said}");
+        assert_eq!(said.matches("SIGUSR1: the state is {").count(), 1, "{said}");
         let seen = read(&path);
         seen.assert_sound();
         assert_eq!(seen.on("the keel"), ["fair/always/count"], "{seen:?}");

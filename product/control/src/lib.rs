@@ -10,7 +10,7 @@
 //! | `server` | the service's end: everything that clients can fill is bounded |
 //! | `shares` | what each user may take of a service: connections, unread answers, time |
 //! | `client` | the client's end: sends a request and waits for the answer |
-//! | `signals` | the signals that tell a service to end |
+//! | `signals` | the signals that tell a service to end, or to say its state |
 //! | `program` | programs by name, and the processes that run one |
 //! | `ias` | paper 003's two calls, for programs that ask a running keel |
 
@@ -28,4 +28,4 @@ pub use message::{Answer, Request};
 pub use program::{Instance, Program, instances};
 pub use server::{BindError, Peer, Server, remove_dead};
 pub use shares::Share;
-pub use signals::{END_SIGNALS, watch_signals};
+pub use signals::{END_SIGNALS, ServiceSignals, Told, watch_signals};

@@ -6,11 +6,10 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use evenkeel_control::{Answer, BindError, END_SIGNALS, Peer, Request, Server, watch_signals};
+use evenkeel_control::{Answer, BindError, Peer, Request, Server, ServiceSignals, Told};
 use evenkeel_machine::Machine;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signalfd::SignalFd;
 use serde_json::{Value, json};
 
 use crate::capability::{Capabilities, Watch};
@@ -84,7 +83,7 @@ pub struct Service<'a> {
 /// # Errors
 /// All of [`ServiceError`]: the keel could not be started, or not again after hotplug.
 pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
-    let signals = watch_signals(&END_SIGNALS)?;
+    let signals = ServiceSignals::watch()?;
     let mut server = Server::bind(&service.socket)?;
     let mut state = State {
         options: service.options.clone(),
@@ -220,7 +219,7 @@ impl State {
         service: &Service<'_>,
         scheduler: &mut Scheduler,
         server: &mut Server,
-        signals: &SignalFd,
+        signals: &ServiceSignals,
     ) -> Result<Option<Exit>, ServiceError> {
         let mut show_at = service.stats.map(|every| Instant::now() + every);
         let mut chores_at = Instant::now();
@@ -234,8 +233,10 @@ impl State {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(why) => return Err(why.into()),
             }
-            if signals.read_signal()?.is_some() {
-                return Ok(None);
+            match signals.read()? {
+                Some(Told::End) => return Ok(None),
+                Some(Told::State) => self.log_state(scheduler)?,
+                None => {}
             }
             if let Some(exit) = scheduler.exit() {
                 return Ok(Some(exit));
@@ -267,6 +268,14 @@ impl State {
                 show_at = Some(at + every);
             }
         }
+    }
+
+    /// Logs what it answers to `stats` and `get`, whatever the level of the log: it was asked for.
+    fn log_state(&self, scheduler: &Scheduler) -> Result<(), LoadError> {
+        let (statistics, parameters) = (self.statistics(scheduler)?, self.options.parameters());
+        let state = json!({"statistics": statistics, "parameters": parameters});
+        tracing::warn!("SIGUSR1: the state is {state}");
+        Ok(())
     }
 
     /// Warns of cgroup limits that the keel does not enforce, once for each new limit.

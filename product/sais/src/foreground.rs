@@ -1,25 +1,15 @@
 //! What both parts do in the foreground: answer at a control socket, look at the world now and then,
-//! and end when they are told to.
+//! log their state when SIGUSR1 asks for it, and end when they are told to.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use evenkeel_control::{Answer, END_SIGNALS, Peer, Request, Server, watch_signals};
+use evenkeel_control::{Answer, Peer, Request, Server, ServiceSignals, Told};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signalfd::SignalFd;
 
 /// How often it is looked what has changed.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
-
-/// SIGTERM and SIGINT, caught from now on.
-pub(crate) struct Signals(SignalFd);
-
-impl Signals {
-    pub(crate) fn watch() -> Result<Self, Errno> {
-        watch_signals(&END_SIGNALS).map(Self)
-    }
-}
 
 /// What is done meanwhile.
 pub(crate) trait Work {
@@ -40,7 +30,7 @@ pub(crate) trait Work {
 
 /// Until a signal (true) or until there is nothing left to do (false).
 pub(crate) fn run<W: Work>(
-    signals: &Signals,
+    signals: &ServiceSignals,
     server: &mut Server,
     work: &mut W,
 ) -> Result<bool, W::Error> {
@@ -49,15 +39,17 @@ pub(crate) fn run<W: Work>(
     loop {
         let is_left = server.serve(|peer, request| work.answer(peer, request));
         let mut readable = server.poll_fds();
-        readable.push(PollFd::new(signals.0.as_fd(), PollFlags::POLLIN));
+        readable.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
         let patience = server.patience().unwrap_or(interval).min(interval);
         let patience = if is_left { Duration::ZERO } else { patience };
         match poll(&mut readable, PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(why) => return Err(why.into()),
         }
-        if signals.0.read_signal()?.is_some() {
-            return Ok(true);
+        match signals.read()? {
+            Some(Told::End) => return Ok(true),
+            Some(Told::State) => log_state(work),
+            None => {}
         }
         if Instant::now() < look_at {
             continue;
@@ -66,6 +58,16 @@ pub(crate) fn run<W: Work>(
         if !work.look()? {
             return Ok(false);
         }
+    }
+}
+
+/// Logs what it answers to `stats`, whatever the level of the log: it was asked for. Only its own user
+/// and root can send the signal.
+fn log_state<W: Work>(work: &W) {
+    let own = Peer { uid: nix::unistd::geteuid().as_raw(), pid: 0 };
+    match work.answer(&own, &Request::new("stats")).into_result() {
+        Ok(state) => tracing::warn!("SIGUSR1: the state is {state}"),
+        Err((_, why)) => tracing::warn!("SIGUSR1: {why}"),
     }
 }
 

@@ -3,14 +3,14 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use evenkeel_control::{Answer, BindError, Peer, Request, Server};
+use evenkeel_control::{Answer, BindError, Peer, Request, Server, ServiceSignals};
 use ipnet::IpNet;
 use nix::errno::Errno;
 use serde_json::json;
 
 use crate::cgroup::{Cgroup, CgroupError};
 use crate::device::{Device, DeviceError};
-use crate::foreground::{Signals, Work, answer_with, run as run_in_foreground};
+use crate::foreground::{Work, answer_with, run as run_in_foreground};
 use crate::options::{OptionError, Wire};
 use crate::service::Ending;
 use crate::serving::{Serving, ServingError};
@@ -88,7 +88,7 @@ pub fn serve(options: &ServeOptions, directory: &Path) -> Result<Ending, ServeEr
     if options.peers.is_empty() {
         return Err(OptionError::NoClients.into());
     }
-    let signals = Signals::watch()?;
+    let signals = ServiceSignals::watch()?;
     let device = match (options.wire, &options.device) {
         (Wire::Tcp, _) => None,
         (Wire::Paper, Some(name)) => Some(Device::find(name)?),

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenkeel_control::{Answer, BindError, Peer, Request, Server};
+use evenkeel_control::{Answer, BindError, Peer, Request, Server, ServiceSignals};
 use evenkeel_journal::{
     JournalError, Session, SessionOptions, SupervisedSession, SupervisorCommand, undo_earlier,
 };
@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use serde_json::json;
 
 use crate::device::{Device, DeviceError};
-use crate::foreground::{LOOK, Signals, Work, answer_with, run as run_in_foreground};
+use crate::foreground::{LOOK, Work, answer_with, run as run_in_foreground};
 use crate::hold;
 use crate::load::{Load, LoadError};
 use crate::options::{Mode, OptionError, Options, Policy};
@@ -108,7 +108,7 @@ fn socket(directory: &Path, device: &Device) -> PathBuf {
 /// # Errors
 /// All of [`ServiceError`].
 pub fn run(service: &Service<'_>) -> Result<Ending, ServiceError> {
-    let signals = Signals::watch()?;
+    let signals = ServiceSignals::watch()?;
     let device = Device::find(&service.options.device)?;
     let allowed = service.options.allowed(&online_cpus()?)?;
     let mut server = Server::bind(&socket(service.directory, &device))?;

@@ -1,5 +1,6 @@
 //! Where packets are processed, and in which order they arrive.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use evenkeel_cbinfo::Cbinfo;
@@ -9,8 +10,9 @@ use super::capture::{Capture, send, with_tags};
 use super::hints::{HINTS, Serving};
 use super::net::{Network, PEER, run_on};
 use super::traffic::{Client, wander};
-use super::{Stage, Steering, only, threads};
+use super::{Stage, Steering, attach, only, threads};
 use crate::support::*;
+use crate::worker::lines_of;
 
 const MEGABYTE: usize = 1 << 20;
 
@@ -214,6 +216,23 @@ fn packets_with_vlan_tags_are_steered_too() {
             }
         });
     }
+}
+
+/// By default the signal would end it.
+#[test]
+fn the_state_is_logged_when_a_signal_asks_for_it() {
+    let Some(stage) = Stage::new("the_state_is_logged_when_a_signal_asks_for_it") else { return };
+    let Stage { ref host, ref network, .. } = stage;
+    let mut command = attach(host, &[]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut steering = Steering::spawn(host, network, command);
+    let said = lines_of(steering.stderr());
+    for _ in 0..2 {
+        kill(steering.pid(), libc::SIGUSR1);
+        let is_state = |line: &String| line.contains("SIGUSR1: the state is {");
+        wait_for("the state", || said.recv_timeout(PATIENCE).is_ok_and(|line| is_state(&line)));
+    }
+    assert_eq!(steering.end(libc::SIGTERM), Some(0));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! before it has said so in its journal, they are taken back as those of `irq run`.
 
 use anyhow::{Context, Result};
-use evenkeel_control::{END_SIGNALS, watch_signals};
+use evenkeel_control::ServiceSignals;
 use evenkeel_irq::{Accounting, Event, Mover, Observer, Program, once};
 use evenkeel_journal::{failpoint, runtime_dir};
 
@@ -21,7 +21,7 @@ use crate::supervisor;
 /// nothing is moved then.
 pub fn main(args: &IrqOnceArgs) -> Result<i32> {
     failpoint::arm(args.faults.abort_at);
-    let signals = watch_signals(&END_SIGNALS).context("cannot wait for signals")?;
+    let signals = ServiceSignals::watch().context("cannot wait for signals")?;
     let directory = runtime_dir()?;
     let _locked = match enter(&directory, args.take_over)? {
         Ok(locked) => locked,
@@ -42,7 +42,8 @@ pub fn main(args: &IrqOnceArgs) -> Result<i32> {
     if args.take_over {
         observer.take_over();
     }
-    if is_told_to_end(&signals, time(args.watch))? {
+    let state = || "interrupts are watched, and nothing is moved yet".to_owned();
+    if is_told_to_end(&signals, time(args.watch), state)? {
         mover.close();
         warn("a signal came: nothing is moved");
         return Ok(UNSUCCESSFUL);

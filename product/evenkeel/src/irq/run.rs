@@ -2,11 +2,13 @@
 //! then. Which move is made is decided by `evenkeel_irq::Rounds`.
 
 use anyhow::{Context, Result};
-use evenkeel_control::{END_SIGNALS, watch_signals};
-use evenkeel_irq::{Aim, Event, Mover, Observer, Program, ProgramError, Rounds, RunningProgram};
+use evenkeel_control::ServiceSignals;
+use evenkeel_irq::{
+    Aim, Event, Mover, Observer, Program, ProgramError, Rounds, RunningProgram, Snapshot,
+};
 use evenkeel_journal::{UndoReport, failpoint, runtime_dir};
 use evenkeel_machine::CpuSet;
-use nix::sys::signalfd::SignalFd;
+use serde::Serialize;
 
 use super::common::{say, say_report, time, warn};
 use super::gate::{enter, reason_against_aim};
@@ -24,7 +26,7 @@ use crate::{confine, supervisor};
 /// There is no journal, the program of `--for` does not run, or interrupts cannot be observed.
 pub fn main(args: &IrqRunArgs, trace: Option<TraceFile>) -> Result<i32> {
     failpoint::arm(args.faults.abort_at);
-    let signals = watch_signals(&END_SIGNALS).context("cannot wait for signals")?;
+    let signals = ServiceSignals::watch().context("cannot wait for signals")?;
     // Found once: its end must be seen even if another process gets its number.
     let program = args.program.as_ref().map(Program::find).transpose();
     let found = program.and_then(|program| Ok((cpus_of(program.as_ref())?, program)));
@@ -98,9 +100,25 @@ fn cpus_of(program: Option<&RunningProgram>) -> Result<CpuSet, ProgramError> {
     program.map_or_else(|| Ok(CpuSet::new()), RunningProgram::cpus)
 }
 
+/// What is logged when SIGUSR1 comes.
+#[derive(Default, Serialize)]
+struct State {
+    rounds: u64,
+    moves: u64,
+    /// What the last round saw, as `irq status --json` prints it; none: too little for a move.
+    seen: Option<Snapshot>,
+}
+
+impl State {
+    fn in_words(&self) -> String {
+        let text = serde_json::to_string(self);
+        text.map_or_else(|why| why.to_string(), |text| format!("the state is {text}"))
+    }
+}
+
 fn rounds(
     args: &IrqRunArgs,
-    signals: &SignalFd,
+    signals: &ServiceSignals,
     (mut observer, mut protected, running): (Observer, CpuSet, Option<RunningProgram>),
     mover: &mut Mover,
     talk: &mut Talk,
@@ -124,7 +142,8 @@ fn rounds(
         warn(&format!("interrupt lines stay, because their times cannot be measured: {why}"));
         talk.trace.note("interrupt lines stay", why);
     }
-    while !is_told_to_end(signals, time(args.interval))? {
+    let mut state = State::default();
+    while !is_told_to_end(signals, time(args.interval), || state.in_words())? {
         match cpus_of(running.as_ref()) {
             Ok(cpus) => protected = cpus,
             Err(why) => {
@@ -140,11 +159,14 @@ fn rounds(
             taken_pct: observer.taken_pct(),
             snapshot: snapshot.as_ref(),
         });
+        state.rounds += 1;
+        state.seen.clone_from(&snapshot);
         let events = match snapshot {
             None => rounds.rest(mover)?,
             Some(snapshot) => rounds.round(snapshot, mover)?,
         };
         for event in events {
+            state.moves += u64::from(matches!(event, Event::Moved(_)));
             talk.event(&event)?;
         }
     }

@@ -1,15 +1,20 @@
-//! Waits that end with SIGTERM and SIGINT: a command takes back what it moved first.
+//! Waits that end with SIGTERM and SIGINT: a command takes back what it moved first. SIGUSR1 has it say
+//! its state.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use evenkeel_control::{ServiceSignals, Told};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signalfd::SignalFd;
 
-/// Waits this long; true: a signal came.
-pub fn is_told_to_end(signals: &SignalFd, interval: Duration) -> Result<bool> {
+/// Waits this long; true: a signal came that ends the command. `state` is logged at each SIGUSR1.
+pub fn is_told_to_end(
+    signals: &ServiceSignals,
+    interval: Duration,
+    state: impl Fn() -> String,
+) -> Result<bool> {
     let end = Instant::now() + interval;
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -23,8 +28,11 @@ pub fn is_told_to_end(signals: &SignalFd, interval: Duration) -> Result<bool> {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(why) => return Err(why.into()),
         }
-        if signals.read_signal()?.is_some() {
-            return Ok(true);
+        match signals.read()? {
+            Some(Told::End) => return Ok(true),
+            // Whatever the level of the log is: it was asked for.
+            Some(Told::State) => tracing::warn!("SIGUSR1: {}", state()),
+            None => {}
         }
     }
 }
