@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -23,6 +23,8 @@ struct Terminal {
     pty: OpenptyResult,
     keyboard: File,
     seen: vt100::Parser,
+    /// All that was written to it.
+    written: Vec<u8>,
     before: Termios,
     shell: Child,
 }
@@ -33,6 +35,11 @@ impl Terminal {
     }
 
     fn with(host: Host, flags: &[&str]) -> Self {
+        Self::by(host, flags, |_| {})
+    }
+
+    /// `change` may change what the shell is started with.
+    fn by(host: Host, flags: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None).unwrap();
         let keyboard = File::from(pty.master.try_clone().unwrap());
@@ -57,9 +64,11 @@ impl Terminal {
         };
         // SAFETY: system calls only.
         unsafe { shell.pre_exec(lead) };
+        change(&mut shell);
         let shell = shell.spawn().unwrap();
         let seen = vt100::Parser::new(24.try_into().unwrap(), 80.try_into().unwrap(), 0);
-        let mut terminal = Self { host, pty, keyboard, seen, before, shell };
+        let written = Vec::new();
+        let mut terminal = Self { host, pty, keyboard, seen, written, before, shell };
         terminal.wait_for_text("q quit");
         wait_for("the shell's word", || terminal.said("job ").is_some());
         terminal
@@ -70,7 +79,10 @@ impl Terminal {
         let mut bytes = [0; 65536];
         loop {
             match self.keyboard.read(&mut bytes) {
-                Ok(count) => self.seen.process(&bytes[..count]),
+                Ok(count) => {
+                    self.seen.process(&bytes[..count]);
+                    self.written.extend(&bytes[..count]);
+                }
                 Err(why) if why.kind() == ErrorKind::WouldBlock => break,
                 Err(why) => panic!("{why}"),
             }
@@ -280,6 +292,45 @@ fn top_gives_the_terminal_back_while_it_is_stopped() {
         wait_for("the continuation", || terminal.said("continued").is_some());
         terminal.wait_for_screen("picture", |text| text.contains("> CPUs"));
         assert!(terminal.seen.screen().alternate_screen());
+        terminal.press("q");
+        terminal.end(0);
+    }
+}
+
+/// Whether a colour is chosen: 30 to 38, 40 to 48 or 90 to 107 of SGR (console_codes(4)).
+fn has_colour(written: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(written);
+    text.split("\u{1b}[").skip(1).any(|sequence| {
+        let Some((codes, _)) = sequence.split_once('m') else { return false };
+        // Another sequence with an m in the text behind it has a letter before that.
+        let codes = codes.split(';').map(str::parse::<u32>).collect::<Result<Vec<_>, _>>();
+        let is_colour = |code: &u32| matches!(code, 30..=38 | 40..=48 | 90..=107);
+        codes.is_ok_and(|codes| codes.iter().any(is_colour))
+    })
+}
+
+#[test]
+fn top_has_no_colours_where_its_user_wants_none() {
+    assert!(has_colour(b"\x1b[0;32mfree") && !has_colour(b"\x1b[38;1Hm\x1b[39;49m\x1b[m"));
+    for no_color in [None, Some("1")] {
+        let mut terminal = Terminal::by(Host::new(), &["--interval", "100ms"], |shell| {
+            shell.envs(no_color.map(|value| ("NO_COLOR", value)));
+        });
+        terminal.wait_for_text("###");
+        if no_color.is_none() {
+            // Without it there are some, or the test would show nothing.
+            wait_for("a colour", || {
+                terminal.text();
+                has_colour(&terminal.written)
+            });
+        } else {
+            terminal.press("?");
+            terminal.wait_for_text("draw the whole screen anew");
+            terminal.press("?");
+            terminal.wait_for_text("###");
+            let text = String::from_utf8_lossy(&terminal.written);
+            assert!(!has_colour(&terminal.written), "{text:?}");
+        }
         terminal.press("q");
         terminal.end(0);
     }
