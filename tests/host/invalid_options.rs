@@ -113,6 +113,15 @@ fn invalid_configuration_files_are_refused_by_line() {
         ("[run]\nspeed = \"warp\"\n", &["warp"]),
         ("[run]\npolicy = \"lag\"\nselection = \"fifo\"\n", &["selection"]),
         ("[run\n", &["line 1"]),
+        // Tables of other commands.
+        ("[daemon]\nmetrics = \"0.0.0.0:80\"\n", &["line 2", "not a loopback address"]),
+        ("[irq]\nmode = \"hot\"\n", &["line 2", "hot"]),
+        ("[sched]\ngate = \"ajar\"\n", &["line 2", "ajar"]),
+        ("[sched]\nslice = 3\n", &["line 2", "slice-us"]),
+        ("[ias]\nprogram = 3\n", &["line 2", "programs"]),
+        ("[zone]\nfoo = 3\n", &["table [zone]", "foo"]),
+        ("[zone]\nbalance_level = 99\n", &["table [zone]", "99"]),
+        ("[cluster]\nrecords = \"jobs\"\n", &["table [cluster]", "jobs"]),
         ("[run]\npolicy = \"lag\"\npolicy = \"lag\"\n", &["line 3", "policy"]),
         ("\u{0}", &["line 1"]),
     ];

@@ -158,6 +158,7 @@ fn check_is_trusted(file: &Metadata, own_uid: u32) -> Result<()> {
 pub fn parse(text: &str) -> Result<Config> {
     let mut config: Config = toml::from_str(text)?;
     config.zone = by_main_names(config.zone)?;
+    turn_knobs(&mut Zone::default(), &config.zone)?;
     if let Some(folder) = config.cluster.records.as_deref().filter(|path| !path.is_absolute()) {
         bail!(
             "table [cluster]: records = \"{}\" depends on where a program is started: give a path that \
@@ -169,7 +170,7 @@ pub fn parse(text: &str) -> Result<Config> {
 }
 
 /// Renames the knobs from any of the paper's spellings to its main names, so that the nearer file
-/// wins with any spelling. An unknown name stays, and is refused when the knobs are set.
+/// wins with any spelling. An unknown name stays, and is refused when the knobs are turned.
 ///
 /// # Errors
 /// A knob is set under two of its spellings.
@@ -182,6 +183,18 @@ fn by_main_names(knobs: ZoneOptions) -> Result<ZoneOptions> {
         }
     }
     Ok(named)
+}
+
+/// Sets the knobs of table `[zone]`.
+///
+/// # Errors
+/// There is no such knob, or it does not take the value.
+pub fn turn_knobs(zone: &mut Zone, knobs: &ZoneOptions) -> Result<()> {
+    for (name, value) in knobs {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        zone.set(name, &text).context("table [zone]")?;
+    }
+    Ok(())
 }
 
 impl Config {
@@ -365,6 +378,19 @@ mod tests {
         assert!(!both.zone.contains_key("balance_level"), "the system's level: {:?}", both.zone);
         let why = parse("[zone]\nbalance_cpus_avg_enable = 0\nbal_cpus_avg_enable = 1\n");
         assert!(format!("{:#}", why.unwrap_err()).contains("set twice"));
+    }
+
+    /// Whichever command reads the file.
+    #[test]
+    fn a_knob_that_does_not_exist_or_does_not_turn_so_far_is_refused() {
+        for (text, word) in [
+            ("[zone]\nfoo = 3\n", "foo"),
+            ("[zone]\nbalance_level = \"foo\"\n", "foo"),
+            ("[zone]\nbalance_level = 99\n", "99"),
+        ] {
+            let why = format!("{:#}", parse(text).unwrap_err());
+            assert!(why.starts_with("table [zone]: ") && why.contains(word), "{text}: {why}");
+        }
     }
 
     #[test]

@@ -17,8 +17,8 @@ use evenkeel_keel::{
 use evenkeel_machine::Machine;
 
 use self::trace::Trace;
-use crate::cli::{SchedArgs, SchedOptions, ZoneOptions};
-use crate::config::Config;
+use crate::cli::{SchedArgs, SchedOptions};
+use crate::config::{Config, turn_knobs};
 use crate::exit::{IMPOSSIBLE, UNSUCCESSFUL};
 use crate::keel_client::{ask_keel, socket};
 use crate::trace_file::TraceFile;
@@ -116,8 +116,8 @@ pub fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
     if flags.ias_kick.is_some() {
         options.check_order("--ias-kick")?;
     }
-    turn_knobs(&mut options, &config.zone)?;
-    // A flag wins over the level in files.
+    turn_knobs(&mut options.zone, &config.zone).context("configuration")?;
+    // Another gate ignores them. A flag wins over the level in files.
     if let Some(level) = flags.zone.or(set.zone.filter(|_| !config.zone.contains_key(Zone::LEVEL)))
     {
         if options.gate != Gate::Zone {
@@ -129,15 +129,6 @@ pub fn options(flags: &SchedOptions, config: &Config) -> Result<Options> {
         options.zone.set_level(level);
     }
     Ok(options)
-}
-
-/// Sets the knobs of table `[zone]`; another gate ignores them.
-fn turn_knobs(options: &mut Options, knobs: &ZoneOptions) -> Result<()> {
-    for (name, value) in knobs {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        options.zone.set(name, &text).context("configuration, table [zone]")?;
-    }
-    Ok(())
 }
 
 fn machine() -> Result<Machine, evenkeel_machine::Error> {

@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn what_a_command_would_refuse_is_wrong() {
-        let check = |text: &str| check_all(&parse(text).unwrap());
+        let check = |text: &str| parse(text).and_then(|config| check_all(&config));
         for (text, table, word) in [
             ("[zone]\nfoo = 3\n", "[zone]", "foo"),
             ("[zone]\nzone = \"foo\"\n", "[zone]", "zone"),
