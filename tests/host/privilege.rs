@@ -51,6 +51,35 @@ fn as_nobody_tasks_are_moved_too() {
     }
 }
 
+/// libbpf prints by itself what fails, in lines that help no user. They are in the log at level debug.
+/// What makes it fail here is that too few files may be open.
+#[test]
+fn no_line_of_libbpf_is_printed() {
+    const TEST: &str = "no_line_of_libbpf_is_printed";
+    if !needs_root(TEST) {
+        return;
+    }
+    if let Err(why) = evenkeel_cbinfo::support() {
+        evenkeel_skip::skip(TEST, why);
+        return;
+    }
+    let host = Host::new();
+    for words in [&["doctor", "--watch", "10ms"][..], &["irq", "status", "--watch", "10ms"]] {
+        let said = |files: u32, more: &[&str]| {
+            let mut command = host.command("prlimit");
+            command.arg(format!("--nofile={files}:{files}")).arg(EVENKEEL).args(words).args(more);
+            text(&output(&mut command).stderr)
+        };
+        let limits = [8, 12, 16, 24];
+        for files in limits {
+            let plain = said(files, &[]);
+            assert!(!plain.contains("libbpf"), "{words:?}, {files} files: {plain}");
+        }
+        let is_logged = limits.iter().any(|files| said(*files, &["-vv"]).contains("libbpf: "));
+        assert!(is_logged, "{words:?}: nothing failed in libbpf, so this shows nothing");
+    }
+}
+
 #[test]
 fn exact_accounting_that_cannot_be_had_is_refused() {
     if !needs_root("exact_accounting_that_cannot_be_had_is_refused") {
