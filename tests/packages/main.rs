@@ -79,7 +79,7 @@ fn install_use_and_purge(suite: &str) {
         "/usr/share/bash-completion/completions/evenkeel",
         "/usr/share/doc/evenkeel/README.md",
         "/usr/share/doc/evenkeel/docs/guide.md",
-        "/usr/share/doc/evenkeel/docs/schemas/run-1.json",
+        "/usr/share/doc/evenkeel/docs/schemas/run-2.json",
         "/usr/share/man/man1/evenkeel-run.1.gz",
         "/usr/share/man/man1/chcb.1.gz",
         "/usr/share/man/man5/evenkeel.toml.5.gz",

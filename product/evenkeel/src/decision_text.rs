@@ -1,6 +1,6 @@
 //! A balancer's decision as lines of text, for `run --explain` and `explain`.
 
-use evenkeel_host::Decision;
+use evenkeel_host::{Decision, DecisionCpu};
 
 /// One decision: the figures first, then the moves and reasons that follow from them.
 pub fn describe(decision: &Decision) -> String {
@@ -8,8 +8,8 @@ pub fn describe(decision: &Decision) -> String {
     let cpus: Vec<String> = words
         .cpus
         .iter()
-        .map(|(cpu, per_mille, tasks)| {
-            let share = *per_mille as f64 / 10.0;
+        .map(|DecisionCpu { cpu, capability_per_mille, tasks }| {
+            let share = *capability_per_mille as f64 / 10.0;
             let plural = if *tasks == 1 { "" } else { "s" };
             format!("CPU {cpu}: {share:.0} % for {tasks} task{plural}")
         })

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use evenkeel_irq::{
-    Accounting, Aim, Cpu, Held, Originals, Plan, Snapshot, SourceId, irqbalance_runs, plan_for,
-    watch,
+    Accounting, Aim, Cpu, Held, Originals, Plan, Snapshot, SourceId, Stay, irqbalance_runs,
+    plan_for, watch,
 };
 use evenkeel_journal::{Standing, runtime_dir};
 use evenkeel_machine::CpuSet;
@@ -134,7 +134,9 @@ fn words(plan: &Plan, aim: Aim, cpus: &[Cpu]) -> Vec<String> {
         lines.push(format!("Nothing to move: {}.", why_none(aim, cpus)));
     }
     let stays = plan.stays.iter();
-    lines.extend(stays.map(|(source, name, held)| format!("stays {name} ({source}): {held}")));
+    lines.extend(
+        stays.map(|Stay { source, name, held }| format!("stays {name} ({source}): {held}")),
+    );
     lines
 }
 

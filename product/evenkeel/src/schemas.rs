@@ -35,19 +35,19 @@ pub struct Output {
 pub const OUTPUTS: [Output; 17] = [
     output("cluster-report", 1, "evenkeel cluster report --json", schema::<cluster::Report>),
     output("compare", 1, "evenkeel compare --json FILE", schema::<compare::Comparison>),
-    output("daemon-state", 1, "kill -USR1 (evenkeel daemon)", schema::<daemon::DaemonState>),
+    output("daemon-state", 2, "kill -USR1 (evenkeel daemon)", schema::<daemon::DaemonState>),
     output("doctor", 1, "evenkeel doctor --json", schema::<doctor::Report>),
-    output("explain", 1, "evenkeel explain --json", schema::<Vec<ProgramStatus<DecisionInWords>>>),
+    output("explain", 2, "evenkeel explain --json", schema::<Vec<ProgramStatus<DecisionInWords>>>),
     output("explain-keel", 1, "evenkeel explain --keel --json", schema::<Vec<Decision>>),
     output("ias-show", 1, "evenkeel ias show --json", schema::<IasState>),
-    output("irq-plan", 1, "evenkeel irq plan --json", schema::<Plan>),
+    output("irq-plan", 2, "evenkeel irq plan --json", schema::<Plan>),
     output("irq-run", 1, "evenkeel irq run --json", schema::<IrqLine>),
     output("irq-status", 1, "evenkeel irq status --json", schema::<irq::Status>),
-    output("run", 1, "evenkeel run --json FILE", schema::<run::Report<'static>>),
+    output("run", 2, "evenkeel run --json FILE", schema::<run::Report<'static>>),
     output("sais-explain", 1, "evenkeel sais explain --json", schema::<Vec<Vec<Flow>>>),
     output("sais-model", 1, "evenkeel sais model --json", schema::<sais::Model>),
     output("sais-status", 1, "evenkeel sais status --json", schema::<Vec<sais::Figures>>),
-    output("status", 1, "evenkeel status --json", schema::<Vec<ProgramStatus<DecisionInWords>>>),
+    output("status", 2, "evenkeel status --json", schema::<Vec<ProgramStatus<DecisionInWords>>>),
     output("undo", 1, "evenkeel undo --json", schema::<UndoReport>),
     output("zone-get", 1, "evenkeel zone get --json", schema::<BTreeMap<String, Knob>>),
 ];
@@ -222,6 +222,23 @@ mod tests {
         }
         let files = fs::read_dir(docs().join("schemas")).unwrap().count();
         assert_eq!(files, OUTPUTS.len(), "a schema without a command");
+    }
+
+    /// A reader would have to know what stands at which place, and nothing could be added.
+    #[test]
+    fn what_belongs_together_has_names() {
+        fn has_tuple(schema: &Value) -> bool {
+            match schema {
+                Value::Object(fields) => {
+                    fields.contains_key("prefixItems") || fields.values().any(has_tuple)
+                }
+                Value::Array(values) => values.iter().any(has_tuple),
+                _ => false,
+            }
+        }
+        for output in &OUTPUTS {
+            assert!(!has_tuple(&output.schema()), "{}", output.name);
+        }
     }
 
     #[test]

@@ -24,8 +24,8 @@ pub struct Decision {
     pub interval_ns: u64,
     /// Average capability of the CPUs in that interval, in thousandths.
     pub average_per_mille: u64,
-    /// For each CPU: its number, its capability (thousandths), and the program's tasks on it.
-    pub cpus: Vec<(u32, u64, usize)>,
+    /// The CPUs.
+    pub cpus: Vec<DecisionCpu>,
     /// How the program waited.
     #[serde(default)]
     pub waits: Waits,
@@ -38,6 +38,17 @@ pub struct Decision {
     pub reasons: Vec<Reason>,
     /// The moves that were not made.
     pub refused: Vec<Refusal>,
+}
+
+/// A CPU in the interval before a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DecisionCpu {
+    /// Its number.
+    pub cpu: u32,
+    /// Its capability, in thousandths.
+    pub capability_per_mille: u64,
+    /// The program's runnable tasks on it.
+    pub tasks: usize,
 }
 
 /// CPUs that the program lost or got while it ran.
@@ -79,7 +90,7 @@ pub struct DecisionInWords {
     /// See [`Decision`].
     pub average_per_mille: u64,
     /// See [`Decision`].
-    pub cpus: Vec<(u32, u64, usize)>,
+    pub cpus: Vec<DecisionCpu>,
     /// How the program waited, where that was looked for.
     pub waits: Option<String>,
     /// One line for each change of CPUs.
@@ -104,7 +115,7 @@ impl Decision {
         let cpus = snapshot.cpus.iter().map(|cpu| {
             let tasks = snapshot.tasks.iter().filter(|task| task.cpu == cpu.cpu && task.runnable);
             let given = cpu.effective_ns(snapshot.interval_ns) * 1000 / snapshot.interval_ns.max(1);
-            (cpu.cpu, given, tasks.count())
+            DecisionCpu { cpu: cpu.cpu, capability_per_mille: given, tasks: tasks.count() }
         });
         Self {
             at_ns,
@@ -185,7 +196,7 @@ mod tests {
             accounting: Accounting::Daemon,
             interval_ns: 4,
             average_per_mille: 800,
-            cpus: vec![(0, 600, 1)],
+            cpus: vec![DecisionCpu { cpu: 0, capability_per_mille: 600, tasks: 1 }],
             waits: Waits { spinning: Spinning::Seen { samples: 100, spun: 20 }, barriers: None },
             news: vec![CpuChange::Gone(CpuSet::first(2))],
             moves: vec![Move {

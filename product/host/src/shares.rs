@@ -33,6 +33,15 @@ pub(crate) struct Shares {
     since_forgotten_ns: u64,
 }
 
+/// The weight of a CPU, by which its thread gets iterations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuWeight {
+    /// Its number.
+    pub cpu: u32,
+    /// 1 to 1024.
+    pub weight: u32,
+}
+
 /// What `--shares` does for a program, as it is published.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SharesStatus {
@@ -42,8 +51,8 @@ pub struct SharesStatus {
     pub effect: String,
     /// Loops are divided by capability now.
     pub is_on: bool,
-    /// CPU and weight, 1 to 1024, as they are in force: equal where CPUs are alike.
-    pub weights: Vec<(u32, u32)>,
+    /// The weights in force: equal where CPUs are alike.
+    pub weights: Vec<CpuWeight>,
     /// Parts of loops that threads got by weight: a loop of eight threads counts eight times.
     pub loops_divided: u64,
     /// Why some teams are left out.
@@ -123,14 +132,15 @@ impl Shares {
     pub(crate) fn status(&self) -> SharesStatus {
         let report = self.page.read();
         let is_on = self.standing == Standing::Shared;
+        let weights = match is_on {
+            true => self.weighing.weights().to_vec(),
+            false => self.weighing.equal().collect(),
+        };
         SharesStatus {
             has_effect: has_effect(report.effect()),
             effect: report.effect().to_string(),
             is_on,
-            weights: match is_on {
-                true => self.weighing.weights().to_vec(),
-                false => self.weighing.equal().collect(),
-            },
+            weights: weights.into_iter().map(|(cpu, weight)| CpuWeight { cpu, weight }).collect(),
             loops_divided: report.loops_divided,
             limits: report.limits().into_iter().map(str::to_owned).collect(),
             gain: self.proof.gain(),
@@ -311,7 +321,8 @@ mod tests {
         assert_eq!((plan.moves.len(), plan.pins.len()), (0, 2));
         assert_eq!(program.weights(), [614, 1024]);
         let status = program.shares.status();
-        assert_eq!((status.is_on, status.weights), (true, vec![(0, 614), (1, 1024)]));
+        let weights = [(0, 614), (1, 1024)].map(|(cpu, weight)| CpuWeight { cpu, weight });
+        assert_eq!((status.is_on, status.weights), (true, weights.to_vec()));
         // A window without: equal weights, and threads stay.
         let equal = (0..10).any(|_| {
             let (stays, _) = program.step([60, 100]);

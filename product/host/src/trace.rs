@@ -130,7 +130,7 @@ impl Trace {
         self.writer.set_ahead(suspended_ns());
         let decision = decision.filter(|decision| decision.at_ns > self.decided_ns);
         if let Some(decision) = decision {
-            self.cpus = decision.cpus.iter().map(|(cpu, _, _)| *cpu).collect();
+            self.cpus = decision.cpus.iter().map(|it| it.cpu).collect();
         }
         let last = self.last.replace(Rc::clone(now));
         if let Some(last) = last.filter(|last| last.at_ns < now.at_ns) {
@@ -204,8 +204,9 @@ impl Trace {
 
     fn draw_cpus(&mut self, last: &Reading, now: &Reading, decision: Option<&Decision>) {
         let interval_ns = now.at_ns - last.at_ns;
+        let shown = decision.iter().flat_map(|decision| &decision.cpus);
         let given: BTreeMap<u32, u64> =
-            decision.iter().flat_map(|it| &it.cpus).map(|(cpu, given, _)| (*cpu, *given)).collect();
+            shown.map(|shown| (shown.cpu, shown.capability_per_mille)).collect();
         for cpu in self.cpus.clone() {
             let first = CPUS + u64::from(cpu) * PER_CPU;
             if let Some(per_mille) = given.get(&cpu) {
@@ -335,6 +336,7 @@ fn comm(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decision::DecisionCpu;
     use crate::observe::Accounting;
     use crate::reading::ProgramReading;
     use crate::waits::Waits;
@@ -408,7 +410,7 @@ mod tests {
             accounting: Accounting::Cbinfo,
             interval_ns: 10 * MS,
             average_per_mille: 900,
-            cpus: vec![(0, 900, 1)],
+            cpus: vec![DecisionCpu { cpu: 0, capability_per_mille: 900, tasks: 1 }],
             waits: Waits::default(),
             news: Vec::new(),
             moves: Vec::new(),

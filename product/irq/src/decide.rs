@@ -126,7 +126,18 @@ pub struct Plan {
     /// In this order.
     pub moves: Vec<Move>,
     /// Sources on the CPU with the largest share, or on a protected one, that must stay, and why.
-    pub stays: Vec<(SourceId, String, Held)>,
+    pub stays: Vec<Stay>,
+}
+
+/// A source that must stay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Stay {
+    /// The source.
+    pub source: SourceId,
+    /// As the kernel names it.
+    pub name: String,
+    /// Why.
+    pub held: Held,
 }
 
 /// The loads of the CPUs while a plan is made.
@@ -282,8 +293,8 @@ impl Planner<'_> {
 
     fn note_held(&mut self, source: &Source) -> bool {
         let Some(held) = source.held else { return false };
-        if !self.plan.stays.iter().any(|(id, ..)| *id == source.id) {
-            self.plan.stays.push((source.id, source.name.clone(), held));
+        if !self.plan.stays.iter().any(|stay| stay.source == source.id) {
+            self.plan.stays.push(Stay { source: source.id, name: source.name.clone(), held });
         }
         true
     }

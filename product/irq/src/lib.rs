@@ -32,7 +32,7 @@ mod threads;
 mod totals;
 
 pub use counters::{Counters, CountersError};
-pub use decide::{Aim, Move, Plan, Reason, plan, plan_for};
+pub use decide::{Aim, Move, Plan, Reason, Stay, plan, plan_for};
 pub use mover::{MoveError, Mover};
 pub use observe::{
     ObserveError, Observer, OriginalLine, Originals, irqbalance_runs, online_cpus, watch,

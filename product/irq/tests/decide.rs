@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_irq::{
-    Accounting, Aim, Cpu, Held, Napi, Reason, Snapshot, Source, SourceId, plan, plan_for,
+    Accounting, Aim, Cpu, Held, Napi, Reason, Snapshot, Source, SourceId, Stay, plan, plan_for,
 };
 use evenkeel_machine::CpuSet;
 use proptest::prelude::*;
@@ -116,7 +116,8 @@ fn a_held_source_stays_and_the_reason_is_given() {
     let pinned = line(2, 0, 300, CpuSet::first(1));
     let made = plan(&snapshot(cpus(2), vec![held, pinned]));
     assert!(made.moves.is_empty(), "{made:?}");
-    assert_eq!(made.stays, [(SourceId::Line(1), "eth0-1".to_owned(), Held::Managed)]);
+    let stay = Stay { source: SourceId::Line(1), name: "eth0-1".to_owned(), held: Held::Managed };
+    assert_eq!(made.stays, [stay]);
 }
 
 #[test]

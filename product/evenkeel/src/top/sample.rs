@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use evenkeel_capability::Reason;
 use evenkeel_host::doctor::{Asymmetry, CpuNow};
 use evenkeel_host::{
-    Accounting, Decision, Gain, Placement, ProgramStatus, Proven, Share, ThreadTimes, Waits,
+    Accounting, Decision, DecisionCpu, Gain, Placement, ProgramStatus, Proven, Share, ThreadTimes,
+    Waits,
 };
 use evenkeel_journal::TaskRef;
 use evenkeel_keel::Statistics;
@@ -111,7 +112,10 @@ pub fn program(root: u32, name: &str) -> Program {
                 accounting: Accounting::Cbinfo,
                 interval_ns: 50_000_000,
                 average_per_mille: 800,
-                cpus: vec![(0, 990, 1), (1, 500, 1)],
+                cpus: vec![
+                    DecisionCpu { cpu: 0, capability_per_mille: 990, tasks: 1 },
+                    DecisionCpu { cpu: 1, capability_per_mille: 500, tasks: 1 },
+                ],
                 waits: Waits::default(),
                 news: Vec::new(),
                 moves: Vec::new(),
