@@ -40,8 +40,8 @@ COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name)
 
 .PHONY: help demo test tidy native-test bench-test cluster-test fleet-test spank kill-soak vm-test \
 	vm-test-if-fetched vm-lane-1 vm-lane-2 \
-	vm-soak vm-hotplug vm-units vm-adversaries vm-kernels nightly vm-mutate sim-soak sim-adversaries \
-	decisions fuzz demo-vm build build-all setup vm-setup lint \
+	vm-soak vm-hotplug vm-units vm-adversaries vm-irqbalance vm-kernels nightly vm-mutate sim-soak \
+	sim-adversaries decisions fuzz demo-vm build build-all setup vm-setup lint \
 	bench bench-programs bench-keel bench-balance bench-ias bench-zone bench-free bench-sim \
 	bench-refill bench-sais bench-scale cast \
 	results-index release check-release install uninstall deb deb-test dist image image-test \

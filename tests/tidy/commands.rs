@@ -157,6 +157,8 @@ fn refusal(command: &clap::Command, words: &[String], may_be_a_beginning: bool) 
 /// Targets and variables of a Makefile.
 struct Makefile {
     targets: BTreeSet<String>,
+    /// Targets that name no file.
+    phony: BTreeSet<String>,
     variables: BTreeSet<String>,
 }
 
@@ -166,7 +168,13 @@ impl Makefile {
             let pattern = Regex::new(pattern).unwrap();
             pattern.captures_iter(text).map(|found| found[1].to_owned()).collect()
         };
-        Self { targets: all(r"(?m)^([a-z][\w-]*):(?:[^=]|$)"), variables: all(r"\$\(([A-Z_]+)\)") }
+        let text = text.replace("\\\n", " ");
+        let phony = text.lines().filter_map(|line| line.strip_prefix(".PHONY:"));
+        Self {
+            targets: all(r"(?m)^([a-z][\w-]*):(?:[^=]|$)"),
+            phony: phony.flat_map(str::split_whitespace).map(str::to_owned).collect(),
+            variables: all(r"\$\(([A-Z_]+)\)"),
+        }
     }
 
     fn refusal(&self, words: &[String]) -> Option<String> {
@@ -220,6 +228,14 @@ fn commands_in_the_docs_are_taken() {
     let pages = files().iter().filter(|file| file.kind == Kind::Markdown);
     let findings: Vec<_> = pages.flat_map(|page| refused_commands(page, &makefile)).collect();
     check(Rule::CommandLine, &findings);
+}
+
+/// A file of a target's name would keep that target from being made.
+#[test]
+fn each_target_of_the_makefile_is_phony() {
+    let makefile = Makefile::read(&project::file("Makefile").unwrap().text);
+    assert!(makefile.targets.contains("nightly"), "{:?}", makefile.targets);
+    assert_eq!(makefile.targets, makefile.phony);
 }
 
 #[cfg(test)]
