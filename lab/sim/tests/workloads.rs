@@ -5,6 +5,7 @@
 mod common;
 
 use common::{MS, Sim, paper};
+use evenkeel_machine::Machine;
 use evenkeel_sim::program::{Op, Workload};
 use proptest::prelude::*;
 
@@ -159,6 +160,23 @@ fn a_workload_that_names_missing_cpus_is_refused() {
     let why = workload.check(&paper(2)).unwrap_err().to_string();
     assert_eq!(why, "workload file: task a may use CPUs 5; machine paper has 0-1");
     workload.check(&paper(6)).unwrap();
+}
+
+#[test]
+fn a_machine_with_too_few_nodes_is_refused_with_one_that_has_enough() {
+    let mut workload = read("{ \"tasks\": { \"a\": { \"loop\": 1, \"run\": 1 } } }");
+    workload.tasks[0].home = Some(5);
+    let small = paper(2);
+    let why = |workload: &Workload| workload.check(&small).unwrap_err().to_string();
+    let expected =
+        "workload file: needs 6 nodes or more, and machine paper has 1; try --machine amc1";
+    assert_eq!(why(&workload), expected);
+    workload.check(&Machine::preset("amc1").unwrap()).unwrap();
+    workload.name = "paper002:system=amc2".into();
+    assert!(why(&workload).ends_with("; try --machine amc2"), "{}", why(&workload));
+    workload.tasks[0].home = Some(999);
+    let said = why(&workload);
+    assert!(said.contains("1000 nodes") && said.ends_with("a machine file with as many"), "{said}");
 }
 
 /// Names of events and of other fields, and their values.

@@ -12,7 +12,7 @@ mod shapes;
 
 use std::path::Path;
 
-use evenkeel_machine::Machine;
+use evenkeel_machine::{Machine, PRESETS};
 
 use crate::mask::MAX_CPUS;
 use crate::program::{Op, Workload};
@@ -93,15 +93,14 @@ impl Workload {
         {
             return wrong(why.to_string());
         }
-        let nodes = machine.nodes.len();
-        if let Some(task) =
-            self.tasks.iter().find(|t| t.home.is_some_and(|at| at as usize >= nodes))
-        {
+        let homes = self.tasks.iter().filter_map(|task| task.home);
+        let needed = homes.max().map_or(0, |home| home as usize + 1);
+        if needed > machine.nodes.len() {
             return wrong(format!(
-                "the memory of task {} is on node {}; machine {} has {nodes}, from 0",
-                task.name,
-                task.home.unwrap_or_default(),
-                machine.name
+                "needs {needed} nodes or more, and machine {} has {}; {}",
+                machine.name,
+                machine.nodes.len(),
+                self.machine_with(needed)
             ));
         }
         let others = self.higher().map(|thief| thief.cpu);
@@ -114,6 +113,19 @@ impl Workload {
             }
         }
         Ok(())
+    }
+
+    /// What to do about a machine with less than so many nodes. A workload that names a preset was made
+    /// for that one.
+    fn machine_with(&self, nodes: usize) -> String {
+        let has_them =
+            |name: &&str| Machine::preset(name).is_ok_and(|preset| preset.nodes.len() >= nodes);
+        let fitting: Vec<&str> = PRESETS.into_iter().filter(has_them).collect();
+        let named = fitting.iter().find(|name| self.name.contains(**name));
+        match named.or(fitting.first()) {
+            Some(name) => format!("try --machine {name}"),
+            None => "give a machine file with as many".to_owned(),
+        }
     }
 }
 
