@@ -49,6 +49,7 @@ fn what_has_a_name_is_listed() {
     let said = text(&done.stdout);
     assert!(said.contains("  barrier:tasks=8,work=10ms,rounds=20,spread=0\n"), "{said}");
     assert!(said.contains("  small: 2 CPUs, 1 node; capability 1024\n"), "{said}");
+    assert!(said.contains("an archive of evenkeel-lab report; host is this one):\n"), "{said}");
     // Each of them can be simulated: with its defaults, until some events have happened.
     let is_listed = |line: &&str| line.starts_with("  ") && !line.starts_with("   ");
     let (workloads, machines) = said.split_once("\nMachines").unwrap();

@@ -60,7 +60,8 @@ fn list() -> Result<i32> {
     for (name, numbers, what) in SHAPES {
         text += &format!("  {name}:{numbers}\n      {what}\n");
     }
-    text += "\nMachines (any other name is a machine file, or hwloc's XML; host is this one):\n";
+    text += "\nMachines (any other name is a machine file, hwloc's XML, or an archive of evenkeel-lab \
+             report; host is this one):\n";
     for name in PRESETS {
         let machine = Machine::preset(name)?;
         let capabilities: BTreeSet<u32> = machine.cpus.iter().map(|cpu| cpu.capability).collect();
