@@ -22,7 +22,7 @@ use crate::project::{self, File, Kind, files};
 use crate::report::{Finding, Rule, check};
 
 /// The commands of the project; those of the papers stand for a part of `evenkeel`, as its own
-/// `main` has it.
+/// `main` has it. Where a text is about the laboratory, its commands stand without its name.
 const NAMES: &[(&str, &[&str])] = &[
     ("evenkeel", &["evenkeel"]),
     ("evenkeel-lab", &["evenkeel-lab"]),
@@ -31,6 +31,10 @@ const NAMES: &[(&str, &[&str])] = &[
     ("capability-balancer", &["evenkeel", "daemon"]),
     ("set_ias_agg", &["evenkeel", "ias", "set-agg"]),
     ("set_ias_alloc", &["evenkeel", "ias", "alloc"]),
+    ("sim", &["evenkeel-lab", "sim"]),
+    ("bench", &["evenkeel-lab", "bench"]),
+    ("noise", &["evenkeel-lab", "noise"]),
+    ("repro", &["evenkeel-lab", "repro"]),
 ];
 
 /// What a placeholder may stand for, tried in this order, after what the error message offers.
@@ -278,6 +282,7 @@ fn a_command_that_the_executable_takes_is_good() {
         "capability-balancer --dry-run",
         "set_ias_alloc 0 1 2 3",
         "evenkeel-lab noise KIND",
+        "bench programs --demo",
         "make test PREFIX=DIR",
     ] {
         assert_eq!(why(good, true), None, "{good}");
@@ -293,6 +298,7 @@ fn a_command_that_it_does_not_take_is_refused() {
         "evenkeel join pid",
         "evenkeel bench keel",
         "evenkeel-lab run -- ./app",
+        "bench levers",
         "set_ias_alloc --no-such-flag",
         "make no-such-target",
         "make test UNKNOWN=1",
