@@ -344,7 +344,8 @@ release: setup
 	CLANG=$$(scripts/clang) cargo build --release --locked $(addprefix -p ,$(EXECUTABLES)) \
 		-p evenkeel-shares-preload
 
-## make check-release  check size, start-up time and libraries of the release binary of evenkeel
+## make check-release  check size, start-up time, first screen and libraries of the release binary of
+##                     evenkeel
 check-release: release
 	scripts/check-release $(RELEASE)/evenkeel
 
