@@ -45,7 +45,7 @@ COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name)
 	bench bench-programs bench-keel bench-balance bench-ias bench-zone bench-free bench-sim \
 	bench-refill bench-sais bench-scale cast \
 	results-index release check-release install uninstall deb deb-test dist image image-test \
-	packages-check arm64 site
+	packages-check cargo-install screenshots arm64 site
 
 ## make help           list the targets
 help:
@@ -196,9 +196,10 @@ vm-kernels: vm-setup build
 
 ## make nightly        what takes longer than CI may: the units in a guest with systemd, adversaries,
 ##                     irqbalance, each kernel, benchmarks, Slurm, alerts and containers, the packages
-##                     and the image installed and used, the site, and arm64
+##                     and the image installed and used, `cargo install`, the site, reports in a
+##                     browser, and arm64
 nightly: vm-units vm-adversaries vm-irqbalance vm-kernels bench-test cluster-test fleet-test deb-test \
-	image-test site arm64
+	image-test cargo-install site screenshots arm64
 
 ## make vm-mutate      take out each guard of the keel in turn: which test notices? (ten minutes)
 vm-mutate: vm-setup build
@@ -431,6 +432,22 @@ packages-check: build-all
 	@scripts/setup deb
 	@scripts/deb --check
 	@$(MAKE) --no-print-directory site --old-file=release RELEASE=target/debug
+
+## make cargo-install  install evenkeel by cargo, without the rest, into target/cargo-install, and start
+##                     it
+cargo-install: setup
+	CLANG=$$(scripts/clang) cargo install --locked --force --path product/evenkeel \
+		--root target/cargo-install
+	[ "$$(target/cargo-install/bin/evenkeel --version)" = "evenkeel $$(scripts/version)" ]
+
+## make screenshots    draw reports in headless Chromium, light and dark, narrow and wide, into
+##                     target/screenshots: none asks for another file or is wider than its window
+screenshots: build
+	@scripts/setup screenshots
+	target/debug/evenkeel compare --rounds 2 --html target/compare.html -- sleep 0.1
+	$(LAB) repro 002 --quick --html target
+	$(LAB) bench refill --quick --html target/refill.html
+	scripts/screenshots target/compare.html target/002.html target/refill.html
 
 ## make arm64          on arm64, emulated: the tests of crates without BPF; evenkeel built and started
 arm64: setup
