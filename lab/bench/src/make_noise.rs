@@ -21,6 +21,8 @@ const DEFAULT_BUSY_US: u64 = 4_000;
 const DEFAULT_PERIOD_US: u64 = 10_000;
 /// How long the noise lasts, where no time is given.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
+/// All kinds, one after the other, with `verify`.
+const ALL: &str = "all";
 /// How often to check whether a signal asked for the end.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -61,6 +63,11 @@ impl Options {
     }
 }
 
+/// What [`Options::kind`] may be.
+pub fn kinds() -> impl Iterator<Item = &'static str> {
+    NoiseKind::ALL.into_iter().map(NoiseKind::name).chain([ALL])
+}
+
 /// Makes the noise or verifies the accounting, and prints the result. Returns the exit code: 1 if
 /// cbinfo was wrong, 128 + n if signal n ended a verification; a generator that a signal ends has
 /// done what it should. With a command it is the exit code of the command.
@@ -74,7 +81,7 @@ pub fn run(options: &Options) -> Result<i32> {
 }
 
 fn make(options: &Options, json: Option<Output>) -> Result<i32> {
-    if options.kind == "all" {
+    if options.kind == ALL {
         bail!("noise \"all\" is only for --verify: choose softirq, fifo, udp or hog");
     }
     let kind: NoiseKind = options.kind.parse()?;

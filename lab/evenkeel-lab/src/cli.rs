@@ -2,13 +2,14 @@
 //! completions are made from this definition.
 
 mod bench;
+mod completion;
 mod noise;
 mod record;
 mod report;
 mod repro;
 mod sim;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use evenkeel::cli::GenerateArgs;
 
 pub use bench::{
@@ -35,6 +36,11 @@ pub struct Cli {
     /// here.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
+}
+
+/// The whole command line, with what the shell offers.
+pub fn command() -> clap::Command {
+    completion::with_candidates(Cli::command())
 }
 
 /// The commands, those that belong together beside each other.

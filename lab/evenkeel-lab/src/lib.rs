@@ -13,7 +13,7 @@ mod sim;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use clap::{CommandFactory, Parser};
+use clap::FromArgMatches;
 use evenkeel::cli::Generated;
 use evenkeel::{terminal, version};
 
@@ -21,8 +21,10 @@ use crate::cli::{Cli, Command};
 
 /// Runs the command that this process was started for.
 pub fn main() -> ExitCode {
-    evenkeel::generate::complete(Cli::command);
-    let cli = Cli::try_parse().unwrap_or_else(|error| version::exit("evenkeel-lab", &error));
+    evenkeel::generate::complete(cli::command);
+    let matches = cli::command().try_get_matches();
+    let matches = matches.unwrap_or_else(|error| version::exit("evenkeel-lab", &error));
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     terminal::start_logging(cli.verbose);
     terminal::exit_code("evenkeel-lab", dispatch(cli))
 }
@@ -51,6 +53,6 @@ fn dispatch(cli: Cli) -> Result<i32> {
             evenkeel::schemas::write(&args.directory)?;
             Ok(0)
         }
-        Command::Generate(args) => evenkeel::generate::main(Cli::command(), &args),
+        Command::Generate(args) => evenkeel::generate::main(cli::command(), &args),
     }
 }

@@ -70,6 +70,11 @@ type Measure = fn(&[&str], &Options, &mut dyn FnMut(&Study) -> Result<()>) -> Re
 
 const PAPERS: [Paper; 5] = [p000::PAPER, p001::PAPER, p002::PAPER, p003::PAPER, p004::PAPER];
 
+/// The papers that can be reproduced, each with its parts.
+pub fn papers() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
+    PAPERS.iter().map(|paper| (paper.number, (paper.parts)()))
+}
+
 impl Paper {
     fn of(number: &str) -> Result<&'static Self> {
         PAPERS.iter().find(|paper| paper.number == number).with_context(|| {

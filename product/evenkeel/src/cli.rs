@@ -5,7 +5,7 @@
 
 mod cluster;
 mod compare;
-mod completion;
+pub mod completion;
 mod help;
 mod irq;
 mod keel;

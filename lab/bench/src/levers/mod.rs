@@ -35,6 +35,7 @@ use evenkeel_experiment::{
 };
 
 pub use packaged::MELT;
+pub use plan::patterns;
 
 use crate::stats::MAX_RUNS;
 use bench::Bench;

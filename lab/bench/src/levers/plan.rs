@@ -108,6 +108,22 @@ impl Pattern {
     }
 }
 
+/// What `--only` may be, of all that begins so: programs, after a slash their noises, and after another
+/// one the contestants, in words that a shell takes as one.
+pub fn patterns(beginning: &str) -> Vec<String> {
+    let names: Vec<String> = match beginning.matches('/').count() {
+        0 => programs().iter().map(|one| one.name.to_owned()).collect(),
+        1 => NOISES.iter().map(|one| one.name().to_owned()).collect(),
+        2 => {
+            contestants().iter().map(|one| one.name.replace(" --", "-").replace(' ', "-")).collect()
+        }
+        _ => Vec::new(),
+    };
+    let before = beginning.rfind('/').map_or("", |slash| &beginning[..=slash]);
+    let whole = names.into_iter().map(|name| format!("{before}{name}"));
+    whole.filter(|whole| whole.starts_with(beginning)).collect()
+}
+
 /// The contestants that run a program, as far as they are asked for; the baseline always.
 fn contestants_of(program: &Program, is_wanted: &dyn Fn(&str) -> bool) -> Vec<String> {
     let all = contestants().into_iter().filter(|one| program.why_not(one.how).is_none());
@@ -222,6 +238,17 @@ mod tests {
         assert!(picked.iter().all(|cell| cell.contestants == ["default", "run --shares"]));
         // `ep` is not `ep_mpi`.
         assert!(names(&["ep/none"]).iter().all(|name| name.starts_with("ep.")));
+    }
+
+    #[test]
+    fn each_pattern_that_is_offered_is_one() {
+        assert!(patterns("cg").contains(&"cg.W-gcc".to_owned()), "{:?}", patterns("cg"));
+        assert_eq!(patterns("lu/so"), ["lu/softirq-fine", "lu/softirq"]);
+        assert!(patterns("lu/none/run-").contains(&"lu/none/run-threads-4".to_owned()));
+        assert!(patterns("lu/none/run/").is_empty() && patterns("ua").is_empty());
+        for beginning in ["", "lu/", "lu/none/"] {
+            assert!(patterns(beginning).iter().all(|one| Pattern::parse(one).is_ok()));
+        }
     }
 
     #[test]

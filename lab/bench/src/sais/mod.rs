@@ -89,7 +89,8 @@ impl Part {
     pub const ALL: [Self; 5] =
         [Self::Memory, Self::Network, Self::Placement, Self::Programs, Self::Packets];
 
-    fn name(self) -> &'static str {
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::Network => "network",

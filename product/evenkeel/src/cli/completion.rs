@@ -16,10 +16,13 @@ use evenkeel_keel::{Parts, Zone};
 use super::compare::PLAIN_CONTESTANTS;
 
 /// Lists values of an option.
-type Candidates = fn() -> Vec<CompletionCandidate>;
+pub type Candidates = fn() -> Vec<CompletionCandidate>;
 
-/// The options with such values: the command, the option's name in it, and its values.
-const OPTIONS: [(&[&str], &str, Candidates); 20] = [
+/// An option with such values: the command, the option's name in it, and its values.
+pub type Offer = (&'static [&'static str], &'static str, Candidates);
+
+/// The options with such values.
+const OPTIONS: [Offer; 14] = [
     (&["join"], "pid", processes),
     (&["leave"], "pid", processes),
     (&["explain"], "pid", processes),
@@ -30,12 +33,6 @@ const OPTIONS: [(&[&str], &str, Candidates); 20] = [
         words(&["auto", "cpu-capacity", "cppc", "max-frequency", "bogomips", "calibrated"])
     }),
     (&["compare"], "contestants", || words(&PLAIN_CONTESTANTS)),
-    (&["sched"], "order", || words(&["fair", "ias"])),
-    (&["sched"], "gate", || words(&["always", "zone"])),
-    (&["sched"], "balance", || words(&["count", "capability"])),
-    (&["sched"], "parts", || Parts::names().map(CompletionCandidate::new).collect()),
-    (&["sched"], "ias_kick", || words(&["none", "idle", "busy"])),
-    (&["sched"], "zone", || words(&LEVELS)),
     (&["zone", "get"], "knob", || Zone::names().map(CompletionCandidate::new).collect()),
     (&["zone", "set"], "knob", || Zone::names().map(CompletionCandidate::new).collect()),
     (&["sais", "attach"], "device", devices),
@@ -46,19 +43,28 @@ const OPTIONS: [(&[&str], &str, Candidates); 20] = [
     (&["irq", "plan"], "program", processes),
 ];
 
+/// The keel's policies, by the names of their options in each command that has them.
+pub const POLICIES: [(&str, Candidates); 4] = [
+    ("order", || words(&["fair", "ias"])),
+    ("gate", || words(&["always", "zone"])),
+    ("balance", || words(&["count", "capability"])),
+    ("parts", || Parts::names().map(CompletionCandidate::new).collect()),
+];
+
+/// What `sched` has beside them.
+pub const SCHED: [(&str, Candidates); 2] =
+    [("ias_kick", || words(&["none", "idle", "busy"])), ("zone", || words(&LEVELS))];
+
 /// What interrupts are moved for.
 const AIMS: [&str; 2] = ["level", "source-aware"];
 
 /// The levels of the gate's zone.
 const LEVELS: [&str; 5] = ["cold", "warm-low", "warm-mid", "warm-high", "hot"];
 
-/// The command line with these values.
+/// The command line of the product with all that is offered.
 pub fn with_candidates(command: Command) -> Command {
-    let command = OPTIONS.iter().fold(command, |command, (path, option, candidates)| {
-        with_argument(command, path, option, &|argument| {
-            argument.add(ArgValueCandidates::new(*candidates))
-        })
-    });
+    let of_sched = of_command(&["sched"], POLICIES.into_iter().chain(SCHED));
+    let command = with_offers(command, OPTIONS.into_iter().chain(of_sched));
     let command = with_plain_files(command);
     ["run", "compare"].into_iter().fold(command, |command, name| {
         with_argument(command, &[name], "command", &|argument| {
@@ -67,8 +73,36 @@ pub fn with_candidates(command: Command) -> Command {
     })
 }
 
+/// These options as those of the command at a path.
+pub fn of_command(
+    path: &'static [&'static str],
+    options: impl IntoIterator<Item = (&'static str, Candidates)>,
+) -> impl Iterator<Item = Offer> {
+    options.into_iter().map(move |(option, candidates)| (path, option, candidates))
+}
+
+/// The command line with these values. Each option must exist.
+pub fn with_offers(command: Command, offers: impl IntoIterator<Item = Offer>) -> Command {
+    offers.into_iter().fold(command, |command, (path, option, candidates)| {
+        with_argument(command, path, option, &|argument| {
+            argument.add(ArgValueCandidates::new(candidates))
+        })
+    })
+}
+
+/// The command line with an option that takes one of these names, or else a file.
+pub fn with_names_or_files(command: Command, (path, option, candidates): Offer) -> Command {
+    let offered = move |beginning: &OsStr| -> Vec<CompletionCandidate> {
+        let word = beginning.to_string_lossy();
+        let begins =
+            |name: &CompletionCandidate| name.get_value().to_string_lossy().starts_with(&*word);
+        candidates().into_iter().filter(begins).chain(files(beginning)).collect()
+    };
+    with_argument(command, path, option, &|argument| argument.add(ArgValueCompleter::new(offered)))
+}
+
 /// Takes over all options whose values are files.
-fn with_plain_files(command: Command) -> Command {
+pub fn with_plain_files(command: Command) -> Command {
     let is_path = |hint| {
         use clap::ValueHint::{AnyPath, DirPath, ExecutablePath, FilePath};
         matches!(hint, AnyPath | DirPath | ExecutablePath | FilePath)
@@ -84,7 +118,8 @@ fn with_plain_files(command: Command) -> Command {
         .mut_subcommands(with_plain_files)
 }
 
-fn with_argument(
+/// The command line with a changed argument of the command at this path.
+pub fn with_argument(
     command: Command,
     path: &[&str],
     option: &str,
@@ -98,7 +133,8 @@ fn with_argument(
     }
 }
 
-fn words(words: &[&'static str]) -> Vec<CompletionCandidate> {
+/// Words to offer.
+pub fn words(words: &[&'static str]) -> Vec<CompletionCandidate> {
     words.iter().map(CompletionCandidate::new).collect()
 }
 
