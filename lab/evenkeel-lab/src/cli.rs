@@ -3,6 +3,7 @@
 
 mod bench;
 mod completion;
+mod examples;
 mod noise;
 mod record;
 mod report;
@@ -10,12 +11,13 @@ mod repro;
 mod sim;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use evenkeel::cli::GenerateArgs;
+use evenkeel::cli::{GenerateArgs, with_examples};
 
 pub use bench::{
     BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, ClusterArgs, PlanArgs, ProgramsArgs,
     RefillArgs, SaisBenchArgs, ScaleArgs, Stranger, TurnArgs,
 };
+pub use examples::SECTIONS;
 pub use noise::NoiseArgs;
 pub use record::RecordArgs;
 pub use report::ReportArgs;
@@ -38,9 +40,10 @@ pub struct Cli {
     pub verbose: u8,
 }
 
-/// The whole command line, with what the shell offers.
+/// The whole command line, with examples, and with what the shell offers.
 pub fn command() -> clap::Command {
-    completion::with_candidates(Cli::command())
+    let command = with_examples(Cli::command(), "evenkeel-lab", examples::examples);
+    completion::with_candidates(command)
 }
 
 /// The commands, those that belong together beside each other.

@@ -53,6 +53,6 @@ fn dispatch(cli: Cli) -> Result<i32> {
             evenkeel::schemas::write(&args.directory)?;
             Ok(0)
         }
-        Command::Generate(args) => evenkeel::generate::main(cli::command(), &args),
+        Command::Generate(args) => evenkeel::generate::main(cli::command(), cli::SECTIONS, &args),
     }
 }

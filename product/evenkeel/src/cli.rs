@@ -1,11 +1,13 @@
 //! The command line: all commands, options and help texts. Man pages and shell completions are
 //! generated from this definition. The commands of the keel are in `keel`, those for packets in `sais`,
 //! for interrupts in `irq`, `cluster`, `compare` and `top` in files of their names, and arguments of
-//! several commands in `shared`.
+//! several commands in `shared`. What help and man pages show beside them is in `help` and `examples`,
+//! what the shell offers in `completion`.
 
 mod cluster;
 mod compare;
 pub mod completion;
+mod examples;
 mod help;
 mod irq;
 mod keel;
@@ -23,7 +25,7 @@ use serde::Deserialize;
 
 pub use cluster::{ClusterArgs, ClusterOptions, ClusterPart, ClusterReportArgs, JobId};
 pub use compare::{CompareArgs, PLAIN_CONTESTANTS};
-pub use help::{Example, examples};
+pub use examples::{Example, examples, with_examples};
 pub use irq::{
     IrqArgs, IrqMode, IrqOnceArgs, IrqOptions, IrqPart, IrqPlanArgs, IrqRunArgs, IrqStatusArgs,
     RoundTime,

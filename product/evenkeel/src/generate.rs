@@ -10,9 +10,23 @@ use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::cli::{GenerateArgs, Generated, OTHER_NAMES, examples};
+use crate::cli::{Example, GenerateArgs, Generated, OTHER_NAMES, examples};
 use crate::config::page;
 use crate::exit::CODES;
+
+/// What the man pages of an executable say beside the definition of its command line.
+#[derive(Clone, Copy)]
+pub struct Sections {
+    /// The examples of a command, by the name of its page.
+    pub examples: fn(&str) -> &'static [Example],
+    /// The exit codes, each with what it means.
+    pub codes: &'static [(&'static str, &'static str)],
+    /// The files that a user may meet, each with what it holds.
+    pub files: &'static [(&'static str, &'static str)],
+}
+
+/// Those of the product.
+pub const SECTIONS: Sections = Sections { examples, codes: &CODES, files: &FILES };
 
 /// The files that a user may meet, each with what it holds.
 const FILES: [(&str, &str); 5] = [
@@ -42,7 +56,7 @@ pub fn complete(command: fn() -> Command) {
 ///
 /// # Errors
 /// A file cannot be written. Schemas are wanted, which the laboratory writes.
-pub fn main(command: Command, args: &GenerateArgs) -> Result<i32> {
+pub fn main(command: Command, sections: Sections, args: &GenerateArgs) -> Result<i32> {
     let directory = &args.directory;
     let create =
         || fs::create_dir_all(directory).with_context(|| format!("{}", directory.display()));
@@ -54,7 +68,7 @@ pub fn main(command: Command, args: &GenerateArgs) -> Result<i32> {
         ),
         Generated::Man => {
             create()?;
-            write_pages(command, directory)?;
+            write_pages(command, sections, directory)?;
         }
         Generated::Completions => {
             create()?;
@@ -69,12 +83,12 @@ pub fn main(command: Command, args: &GenerateArgs) -> Result<i32> {
     Ok(0)
 }
 
-fn write_pages(command: Command, directory: &Path) -> Result<()> {
+fn write_pages(command: Command, sections: Sections, directory: &Path) -> Result<()> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
     let mut names = names(&command);
     names.sort();
-    write_page(&command, &names, directory)?;
+    write_page(&command, &names, sections, directory)?;
     if command.get_name() == "evenkeel" {
         for (name, words) in OTHER_NAMES {
             let target = format!(".so man1/evenkeel-{}.1\n", words.join("-"));
@@ -93,9 +107,14 @@ fn names(command: &Command) -> Vec<String> {
 }
 
 /// Writes the page of a command and those of its parts.
-fn write_page(command: &Command, names: &[String], directory: &Path) -> Result<()> {
+fn write_page(
+    command: &Command,
+    names: &[String],
+    sections: Sections,
+    directory: &Path,
+) -> Result<()> {
     for part in command.get_subcommands().filter(|part| !part.is_hide_set()) {
-        write_page(part, names, directory)?;
+        write_page(part, names, sections, directory)?;
     }
     // The synopsis is the line of `--help`: of itself, clap_mangen names each option without its value,
     // and leaves out `--` and the dots.
@@ -114,14 +133,11 @@ fn write_page(command: &Command, names: &[String], directory: &Path) -> Result<(
         page.render_subcommands_section(&mut text)?;
     }
     let name = command.get_display_name().unwrap_or(command.get_name());
-    // The laboratory's commands have neither: their codes are 0 to 2, and they keep no files.
-    if name == "evenkeel" || (name.starts_with("evenkeel-") && !name.starts_with("evenkeel-lab")) {
-        let of_examples = examples(name).iter();
-        let of_examples = of_examples.map(|(what, line)| (*line, what.trim_end_matches(':')));
-        section("EXAMPLES", of_examples).to_writer(&mut text)?;
-        section("EXIT STATUS", CODES.into_iter()).to_writer(&mut text)?;
-        section("FILES", FILES.into_iter()).to_writer(&mut text)?;
-    }
+    let of_examples = (sections.examples)(name).iter();
+    let of_examples = of_examples.map(|(what, line)| (*line, what.trim_end_matches(':')));
+    section("EXAMPLES", of_examples).to_writer(&mut text)?;
+    section("EXIT STATUS", sections.codes.iter().copied()).to_writer(&mut text)?;
+    section("FILES", sections.files.iter().copied()).to_writer(&mut text)?;
     let mut others = Roff::new();
     others.control("SH", ["SEE ALSO"]);
     let see: Vec<_> = names.iter().filter(|other| is_near(name, other)).collect();
@@ -170,13 +186,16 @@ mod tests {
     #[test]
     fn each_page_has_its_sections_and_the_papers_names_lead_to_one() {
         let dir = tempfile::tempdir().unwrap();
-        write_pages(command(), dir.path()).unwrap();
+        write_pages(command(), SECTIONS, dir.path()).unwrap();
         let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
         let page = read("evenkeel-run.1");
         let titles = ["EXAMPLES", "EXIT STATUS", "FILES", "SEE ALSO"];
         let places =
             titles.map(|title| page.find(&format!(".SH \"{title}\"")).or(page.find(title)));
         assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}\n{page}");
+        // A part of a command has its own.
+        let of_part = read("evenkeel-irq-plan.1");
+        assert!(titles.iter().all(|title| of_part.contains(title)), "{of_part}");
         assert!(page.contains("evenkeel\\-compare") && !page.contains("evenkeel\\-irq\\-plan"));
         assert!(!dir.path().join("evenkeel-supervise.1").exists());
         for (name, _) in OTHER_NAMES {
@@ -192,7 +211,7 @@ mod tests {
     #[test]
     fn no_page_has_words_of_rust() {
         let dir = tempfile::tempdir().unwrap();
-        write_pages(command(), dir.path()).unwrap();
+        write_pages(command(), SECTIONS, dir.path()).unwrap();
         for entry in fs::read_dir(dir.path()).unwrap() {
             let path = entry.unwrap().path();
             let page = fs::read_to_string(&path).unwrap();

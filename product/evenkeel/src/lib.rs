@@ -200,7 +200,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
         Command::Undo(args) => undo::main(&args),
         Command::Config(args) => config::report::main(&args.command, cli.config.as_deref()),
         Command::Bugreport(args) => bugreport::main(&args, cli.config.as_deref()),
-        Command::Generate(args) => generate::main(cli::command(), &args),
+        Command::Generate(args) => generate::main(cli::command(), generate::SECTIONS, &args),
         Command::Doctor(args) => doctor::main(args, cli.config.as_deref()),
         Command::Sched(args) => sched::main(&args, &config::load(cli.config.as_deref())?, trace),
         Command::Ias(args) => ias::main(&args),
