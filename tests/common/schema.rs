@@ -1,13 +1,13 @@
 //! Whether what a command printed as JSON is as its schema says. Known are the keywords that our schemas
 //! use, and any other one fails the test, so nothing of a schema is passed over.
 
-use evenkeel::schemas::OUTPUTS;
+use evenkeel_lab::schemas::all;
 use regex::Regex;
 use serde_json::{Map, Value};
 
 /// Fails where the value is not as the schema of this name says.
 pub fn check(name: &str, value: &Value) {
-    let output = OUTPUTS.iter().find(|output| output.name == name).unwrap();
+    let output = all().find(|output| output.name == name).unwrap();
     let schema = output.schema();
     if let Err(wrong) = check_by(&schema, value) {
         panic!("{name}: {wrong}\n{value:#}");
@@ -36,7 +36,15 @@ impl Checker<'_> {
         for (rule, told) in rules {
             // It speaks of the names that its neighbours do not.
             let keeps = match (rule.as_str(), told) {
-                ("additionalProperties", Value::Bool(false)) => has_no_other_names(rules, value),
+                ("additionalProperties", schema) => {
+                    for (name, field) in other_fields(rules, value) {
+                        if *schema == Value::Bool(false) {
+                            return Err(format!("{place}: {value} does not keep {rule} {told}"));
+                        }
+                        self.check(schema, field, &format!("{place}/{name}"))?;
+                    }
+                    true
+                }
                 _ => self.keeps(rule, told, value, place)?,
             };
             if !keeps {
@@ -81,14 +89,10 @@ impl Checker<'_> {
                 }
                 true
             }
-            // No type has both, unless the first is `false`: our tables have names that are numbers.
-            "additionalProperties" | "patternProperties" => {
-                let schemas: Vec<&Value> = match (rule, told) {
-                    ("patternProperties", Value::Object(patterns)) => patterns.values().collect(),
-                    (_, schema) => vec![schema],
-                };
+            // Our tables have names that are numbers, and nothing beside them.
+            "patternProperties" => {
                 for (name, field) in value.as_object().into_iter().flatten() {
-                    for schema in &schemas {
+                    for schema in told.as_object().unwrap().values() {
                         self.check(schema, field, &format!("{place}/{name}"))?;
                     }
                 }
@@ -120,15 +124,16 @@ impl Checker<'_> {
     }
 }
 
-/// Whether a schema knows all names of a table: as fields, or by a pattern.
-fn has_no_other_names(schema: &Map<String, Value>, value: &Value) -> bool {
+/// What a schema does not know by its name, as a field or by a pattern.
+fn other_fields<'v>(schema: &Map<String, Value>, value: &'v Value) -> Vec<(&'v String, &'v Value)> {
     let rules =
         |rule: &str| schema.get(rule).and_then(Value::as_object).cloned().unwrap_or_default();
     let (fields, patterns) = (rules("properties"), rules("patternProperties"));
     let patterns: Vec<Regex> = patterns.keys().map(|one| Regex::new(one).unwrap()).collect();
-    let fits = |name: &String| patterns.iter().any(|pattern| pattern.is_match(name));
-    let names = value.as_object().cloned().unwrap_or_default();
-    names.keys().all(|name| fields.contains_key(name) || fits(name))
+    let is_known = |name: &String| {
+        fields.contains_key(name) || patterns.iter().any(|pattern| pattern.is_match(name))
+    };
+    value.as_object().into_iter().flatten().filter(|field| !is_known(field.0)).collect()
 }
 
 fn is_a(kind: &Value, value: &Value) -> bool {

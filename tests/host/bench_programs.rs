@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::html::checked_page;
+use crate::schema::check;
 use crate::support::*;
 
 /// Longer than a dozen runs of programs take on a machine at a third of the pace.
@@ -33,6 +34,7 @@ fn the_short_form_measures_and_goes_on_from_its_file() {
     let run = bench(&quick);
     assert!(run.status.success(), "{run:?}");
     let report = read(&json);
+    check("bench-report", &report);
     let cells = report["details"]["cells"]["cells"].as_array().unwrap();
     let noises: Vec<_> = cells.iter().map(|cell| cell["noise"].as_str().unwrap()).collect();
     assert_eq!(noises, ["none", "softirq-fine"]);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::schema::check;
 use crate::support::*;
 
 /// Longer than the report takes: it measures for a minute, and makes and simulates what goes with it.
@@ -39,6 +40,7 @@ fn a_machine_is_described_shown_and_simulated() {
     let report = shown.split_once("\nmachine.toml:\n").unwrap().0;
     assert!(all.starts_with(report), "{all}");
     let report: serde_json::Value = serde_json::from_str(report).unwrap();
+    check("machine-report", &report);
     let rows = report["programs"][0]["comparison"]["rows"].as_array().unwrap();
     assert!(rows.iter().any(|row| row["contestant"] == "run"), "{report}");
     assert_eq!(report["programs"][0]["comparison"]["command"][0], "static_loop");

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use crate::schema::check;
 use crate::support::*;
 use crate::sweeps::{Crash, crashing_keel};
 
@@ -20,6 +21,7 @@ fn a_simulation_is_reported_in_figures_traces_and_pictures() {
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
     let report: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    check("sim-run", &report);
     assert_eq!(report["finished"], 6);
     assert_eq!(report["machine"], "amc1");
     let said = text(&done.stdout);

@@ -16,6 +16,8 @@ use evenkeel_experiment::interrupt;
 use evenkeel_experiment::output::{Output, tell};
 use evenkeel_noise::{MAX_LIMIT, Noise, NoiseConfig, NoiseKind};
 
+pub use evenkeel_noise::NoiseReport;
+
 /// Busy time and period in us, where none are given.
 const DEFAULT_BUSY_US: u64 = 4_000;
 const DEFAULT_PERIOD_US: u64 = 10_000;

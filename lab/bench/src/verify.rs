@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use evenkeel_machine::CpuSet;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use evenkeel_experiment::accounts::{self, Accounts, CpuTimes, Window};
@@ -47,7 +48,7 @@ const NOISES: [(NoiseKind, u64, u64); 6] = [
 ];
 
 /// One noise, as it was and as it was seen: shares of the CPU in %, errors in points.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Verified {
     /// Which generator.
     pub kind: NoiseKind,
@@ -120,7 +121,7 @@ fn distance(seen_pct: f64, own_pct: f64, gap_pct: f64) -> f64 {
 }
 
 /// What was verified, as `--json` writes it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Verification {
     /// The CPU.
     pub cpu: u32,

@@ -8,6 +8,7 @@ mod noise;
 mod record;
 mod report;
 mod repro;
+pub mod schemas;
 mod sim;
 
 use std::process::ExitCode;
@@ -50,7 +51,7 @@ fn dispatch(cli: Cli) -> Result<i32> {
         Command::Noise(args) => noise::main(args),
         Command::Repro(args) => repro::main(args),
         Command::Generate(args) if args.what == Generated::Schemas => {
-            evenkeel::schemas::write(&args.directory)?;
+            evenkeel::schemas::write(&args.directory, schemas::all())?;
             Ok(0)
         }
         Command::Generate(args) => evenkeel::generate::main(cli::command(), cli::SECTIONS, &args),

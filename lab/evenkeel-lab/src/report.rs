@@ -26,6 +26,7 @@ use evenkeel_experiment::output::Output;
 use evenkeel_machine::Machine;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -34,7 +35,7 @@ use archive::Archive;
 use names::Names;
 
 /// The version of [`MachineReport`]: raised when a field goes away or changes its meaning.
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 
 /// The programs in the order of what they tell, each with its arguments: one to two seconds each. The
 /// static loop comes first: its arguments depend on the number of CPUs.
@@ -56,15 +57,15 @@ const FOR_ALL_NOISES: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What report.json holds.
-#[derive(Debug, Serialize)]
-struct MachineReport {
-    /// [`FORMAT`].
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct MachineReport {
+    /// The version of this document.
     format: u32,
     /// The version of evenkeel.
     version: &'static str,
     /// The processor, the CPUs and the kernel.
     machine: MachineInfo,
-    /// What `evenkeel doctor --json` prints.
+    /// What `evenkeel doctor --json` prints, which has a version of its own.
     doctor: Value,
     /// What `evenkeel-lab noise --verify --json` writes, or `why_not`.
     accounting: Value,
@@ -73,9 +74,11 @@ struct MachineReport {
 }
 
 /// A program.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Compared {
+    /// Its name.
     program: &'static str,
+    /// What `evenkeel compare --json FILE` writes, or `why_not`.
     comparison: Value,
     #[serde(skip)]
     page: Option<String>,

@@ -2,6 +2,7 @@
 
 use evenkeel_stats::{Comparison, Estimate, Verdict, compare, estimate, judge};
 use evenkeel_trial::{Better, Claim, Reached, Record};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Metric;
@@ -143,7 +144,7 @@ impl Wanted {
 }
 
 /// What became of one aim in one case.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AimRow {
     /// The case.
     pub case: String,

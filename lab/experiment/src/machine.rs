@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The machine, as far as it matters to the figures.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct MachineInfo {
     /// The processor's name.
     pub model: String,
@@ -14,7 +15,7 @@ pub struct MachineInfo {
     pub cpus: u32,
     /// The kernel's release.
     pub kernel: String,
-    /// Whatever else the reader should know (`"irq_time_accounting": "no"`).
+    /// Whatever else the reader should know, like `"irq_time_accounting": "no"`.
     #[serde(flatten)]
     pub notes: BTreeMap<String, String>,
 }

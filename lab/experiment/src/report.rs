@@ -5,12 +5,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use evenkeel_trial::{Plan, Record};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{AimRow, Experiment, MachineInfo, Row, commit, judge_aims, rows};
 
 /// The result of an experiment.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// The experiment's name, as in `evenkeel-lab bench NAME`.
     pub experiment: String,
@@ -45,7 +46,7 @@ pub struct Report {
 }
 
 /// A contestant that failed, and was left out from then on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failed {
     /// The case.
     pub case: String,
@@ -69,7 +70,7 @@ impl Failed {
 }
 
 /// A program that could not be measured in a case.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Absent {
     /// The case.
     pub case: String,
@@ -88,7 +89,7 @@ impl Absent {
 }
 
 /// Sentences under a heading.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Section {
     /// The heading.
     pub title: String,

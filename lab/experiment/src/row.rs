@@ -1,12 +1,13 @@
 //! Rows: one contestant's figure for one metric in one case.
 
 use evenkeel_trial::{Plan, Record, Role, Verdict, judge};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Metric;
 
 /// One figure of one contestant in one case.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     /// The case.
     pub case: String,

@@ -25,6 +25,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use evenkeel_machine::CpuSet;
+use schemars::JsonSchema;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -43,7 +44,7 @@ pub const MAX_PERIOD_US: u64 = 100_000;
 pub const MAX_LIMIT: Duration = Duration::from_secs(3600);
 
 /// What takes the CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NoiseKind {
     /// A BPF timer that spins in softirq context, as a busy network card does: invisible to the
@@ -145,7 +146,7 @@ impl NoiseConfig {
 }
 
 /// What a generator did, by its own measurement.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct NoiseReport {
     /// Which generator.
     pub kind: NoiseKind,

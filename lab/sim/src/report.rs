@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use evenkeel_keel::{Aggregation, Tuning, Why};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::Outcome;
@@ -12,7 +13,7 @@ use crate::scheduler::Scheduler;
 use crate::simulation::Simulation;
 
 /// Times in ms: mean, median, 99th percentile and the largest.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Times {
     /// How many there are.
     pub count: u64,
@@ -50,7 +51,7 @@ fn ms(ns: u64) -> f64 {
 }
 
 /// Migrations of one kind.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Migrations {
     /// Why: the last thing that chose the task's CPU.
     pub reason: String,
@@ -61,7 +62,7 @@ pub struct Migrations {
 }
 
 /// A decision of the helper thread about an address space.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Found {
     /// When.
     pub at_ms: f64,
@@ -77,7 +78,7 @@ fn found(changes: &[(u64, Tuning)]) -> Vec<Found> {
 }
 
 /// The figures of one simulation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// The machine's name.
     pub machine: String,

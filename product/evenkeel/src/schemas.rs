@@ -1,5 +1,6 @@
 //! The JSON that commands print: a schema for each, with a version. `evenkeel-lab generate schemas`
-//! writes them, docs/schemas holds them as they were released, and docs/json.md says what is promised.
+//! writes them, with those of its own documents; docs/schemas holds them as they were released, and
+//! docs/json.md says what is promised.
 //!
 //! Within a version, fields and words are only added. What takes something away or changes a type needs
 //! the next version: writing over an older file of the same version is refused then.
@@ -77,7 +78,8 @@ enum Knob {
     Text(String),
 }
 
-const fn output(
+/// What a command prints as JSON, and what makes its schema.
+pub const fn output(
     name: &'static str,
     version: u32,
     command: &'static str,
@@ -101,7 +103,7 @@ impl Output {
 }
 
 /// The schema of what is printed for this type.
-fn schema<T: JsonSchema>() -> Value {
+pub fn schema<T: JsonSchema>() -> Value {
     let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     generator.into_root_schema_for::<T>().to_value()
 }
@@ -126,14 +128,14 @@ fn tidy(value: Value) -> Value {
     }
 }
 
-/// Writes all schemas into a directory, which is created.
+/// Writes the schemas of these outputs into a directory, which is created.
 ///
 /// # Errors
 /// A file cannot be read or written or the directory not created, or a file holds a schema of the same
 /// version with which this one does not agree.
-pub fn write(directory: &Path) -> Result<()> {
+pub fn write<'a>(directory: &Path, outputs: impl IntoIterator<Item = &'a Output>) -> Result<()> {
     fs::create_dir_all(directory).with_context(|| format!("{}", directory.display()))?;
-    for output in &OUTPUTS {
+    for output in outputs {
         let path = directory.join(output.file_name());
         let schema = output.schema();
         if let Ok(text) = fs::read_to_string(&path) {
@@ -220,8 +222,6 @@ mod tests {
                 "{path:?}: evenkeel generate schemas docs/schemas"
             );
         }
-        let files = fs::read_dir(docs().join("schemas")).unwrap().count();
-        assert_eq!(files, OUTPUTS.len(), "a schema without a command");
     }
 
     /// A reader would have to know what stands at which place, and nothing could be added.
@@ -250,7 +250,6 @@ mod tests {
             let row = format!("| `{command}` | {version} | [{file}](schemas/{file}) |");
             assert!(page.contains(&row), "{row}");
         }
-        assert_eq!(page.matches("](schemas/").count(), OUTPUTS.len());
     }
 
     #[test]
@@ -286,13 +285,13 @@ mod tests {
     #[test]
     fn a_change_without_its_version_is_not_written_over_the_released_schema() {
         let directory = tempfile::tempdir().unwrap();
-        write(directory.path()).unwrap();
-        write(directory.path()).unwrap();
+        write(directory.path(), &OUTPUTS).unwrap();
+        write(directory.path(), &OUTPUTS).unwrap();
         let path = directory.path().join(OUTPUTS[0].file_name());
         let mut released = OUTPUTS[0].schema();
         released["properties"]["a_field_that_was_there"] = json!({"type": "string"});
         fs::write(&path, released.to_string()).unwrap();
-        let why = write(directory.path()).unwrap_err().to_string();
+        let why = write(directory.path(), &OUTPUTS).unwrap_err().to_string();
         assert!(why.contains("a_field_that_was_there is gone"), "{why}");
         assert!(why.contains("the next version"), "{why}");
         assert_eq!(fs::read_to_string(&path).unwrap(), released.to_string());

@@ -1,6 +1,7 @@
 //! Whether an interval shows what was claimed before measuring.
 
 use evenkeel_stats::{Estimate, LEVEL, Verdict};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What is claimed of a figure, or of a ratio to another contestant (above 1 is better).
@@ -19,7 +20,7 @@ pub enum Claim {
 }
 
 /// What became of a claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Reached {
     /// The whole interval shows it.
