@@ -8,10 +8,10 @@ use anyhow::Result;
 use evenkeel_control::Request;
 use serde::Serialize;
 
+use crate::cost_page::{Files, Shown};
 use crate::crowd::Crowd;
 use crate::private_daemon::{PrivateDaemon, until};
 use evenkeel_experiment::interrupt;
-use evenkeel_experiment::output::{Output, tell};
 
 const PROGRAMS: u32 = 50;
 /// Threads of each program; with its first one 2,000 in all.
@@ -30,8 +30,8 @@ const JOINING: usize = 5;
 pub struct Options {
     /// The program file of evenkeel.
     pub executable: PathBuf,
-    /// Where to write the figures as JSON.
-    pub json: Option<PathBuf>,
+    /// Where the figures go.
+    pub files: Files,
 }
 
 /// All figures.
@@ -52,12 +52,12 @@ struct Report {
     journal_bytes: [u64; 2],
 }
 
-/// Measures, prints, and writes the JSON. Returns the exit code.
+/// Measures, prints, and writes what was asked for. Returns the exit code.
 ///
 /// # Errors
 /// The daemon or the programs cannot be started, or the daemon does not answer.
 pub fn run(options: &Options) -> Result<i32> {
-    let json = options.json.as_deref().map(Output::prepare).transpose()?;
+    let files = options.files.prepare()?;
     let report = measure(&options.executable)?;
     let cost = format!(
         "{} programs, {} tasks: {:.3} % of one CPU at {:.1} intervals a second, {:.1} MiB resident",
@@ -67,17 +67,15 @@ pub fn run(options: &Options) -> Result<i32> {
         report.intervals_per_s,
         report.resident_mib
     );
-    tell([&json], cost);
     let [half_way, after] = report.journal_bytes;
     let growth = format!(
         "{} joins and as many leaves: {:+.2} MiB in their second half; the journal has {half_way} \
          bytes after the first, {after} after both",
         report.joins, report.growth_mib
     );
-    tell([&json], growth);
-    if let Some(output) = json {
-        output.write(&serde_json::to_string_pretty(&report)?)?;
-    }
+    let title = "Benchmarks: what the daemon costs";
+    let sentences = vec![cost, growth];
+    files.write(&report, &Shown { title, table: None, sentences, charts: Vec::new() })?;
     Ok(0)
 }
 

@@ -22,10 +22,12 @@
 //!
 //! They share [`programs`], the parallel programs that they run, [`mpi`], which launches ranks,
 //! [`private_daemon`], a daemon of a benchmark's own, and `crowd`, a process with many sleeping threads.
+//! Those of a cost share [`cost_page`]: where their figures go.
 
 pub mod balance;
 pub mod capability;
 pub mod cluster;
+pub mod cost_page;
 mod crowd;
 pub mod daemon_cost;
 pub mod free;

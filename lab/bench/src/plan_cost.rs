@@ -9,7 +9,7 @@
 mod synthetic;
 
 use std::hint::black_box;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -21,10 +21,10 @@ use evenkeel_journal::affinity;
 use evenkeel_machine::Machine;
 use serde::Serialize;
 
+use crate::cost_page::{Files, Shown};
 use crate::crowd::{self, Crowd};
 use crate::stats::median;
 use evenkeel_experiment::cells::Cells;
-use evenkeel_experiment::output::{Output, tell};
 
 /// CPUs and tasks; about ten tasks a CPU.
 const SIZES: [(u32, u32); 5] = [(64, 625), (128, 1250), (256, 2500), (512, 5000), (1024, 10_000)];
@@ -40,8 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What to do.
 #[derive(Debug)]
 pub struct Options {
-    /// Where to write the figures as JSON.
-    pub json: Option<PathBuf>,
+    /// Where the figures go.
+    pub files: Files,
     /// Only plan for this size (CPUs, tasks), under callgrind.
     pub size: Option<(u32, u32)>,
     /// Only be a process with this many sleeping threads.
@@ -75,7 +75,7 @@ struct Report {
 /// Runs the part that was asked for. Returns the exit code.
 ///
 /// # Errors
-/// When a process cannot be started or observed, or the JSON file cannot be written.
+/// When a process cannot be started or observed, or a file cannot be written.
 pub fn run(options: &Options) -> Result<i32> {
     if let Some(threads) = options.crowd {
         return crowd::be(threads);
@@ -84,7 +84,7 @@ pub fn run(options: &Options) -> Result<i32> {
         rounds(cpus, tasks)?;
         return Ok(0);
     }
-    let output = options.json.as_deref().map(Output::prepare).transpose()?;
+    let files = options.files.prepare()?;
     let mut plans = Vec::new();
     for (cpus, tasks) in SIZES {
         let instructions = count(cpus, tasks)?;
@@ -93,14 +93,11 @@ pub fn run(options: &Options) -> Result<i32> {
         plans.push(Row { cpus, tasks, instructions, per_task_log_task });
     }
     let report = interval(plans)?;
-    print(&report, &output);
-    if let Some(output) = output {
-        output.write(&serde_json::to_string_pretty(&report)?)?;
-    }
+    files.write(&report, &shown(&report))?;
     Ok(0)
 }
 
-fn print(report: &Report, output: &Option<Output>) {
+fn shown(report: &Report) -> Shown<'static> {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let cells = |row: &Row| {
         vec![
@@ -116,16 +113,17 @@ fn print(report: &Report, output: &Option<Output>) {
         numbers: (0..header.len()).collect(),
         rows: report.plans.iter().map(cells).collect(),
     };
-    tell([output], table.terminal());
+    let mut sentences = Vec::new();
     if report.plans.iter().all(|row| row.instructions.is_none()) {
-        tell([output], "Instructions were not counted: valgrind is not installed.");
+        sentences.push("Instructions were not counted: valgrind is not installed.".to_owned());
     }
-    let interval = format!(
+    sentences.push(format!(
         "A whole interval with {} tasks on this machine: {:.1} ms for the snapshot ({}) of so many \
          real threads, {:.1} ms for the plan of so many busy ones.",
         report.interval_tasks, report.snapshot_ms, report.accounting, report.plan_ms
-    );
-    tell([output], interval);
+    ));
+    let title = "Benchmarks: what deciding costs";
+    Shown { title, table: Some(table), sentences, charts: Vec::new() }
 }
 
 /// The function that callgrind counts.

@@ -2,18 +2,19 @@
 //! of about 1.2 s with a thread on each CPU and barriers. The program alone, under `run`, and alone once
 //! more (A/A) take turns, and each is compared with the first one of its round.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use crate::cost_page::{Files, Shown};
 use crate::programs::{Installed, Program};
 use crate::stats::{Estimate, estimate, median};
 use evenkeel_experiment::cells::Cells;
+use evenkeel_experiment::chart::{self, Chart};
 use evenkeel_experiment::command::{run as run_command, set_threads};
 use evenkeel_experiment::executable;
-use evenkeel_experiment::output::{Output, tell};
 
 /// Rounds of `true`, and how many go before them, to warm up.
 const SHORT_ROUNDS: usize = 60;
@@ -23,13 +24,6 @@ const LONG_ROUNDS: usize = 15;
 /// Its work for each CPU, in units of somewhat less than 1 ms, and its barriers.
 const WORK: usize = 1650;
 const PHASES: usize = 600;
-
-/// What to do.
-#[derive(Debug)]
-pub struct Options {
-    /// Where to write the figures as JSON.
-    pub json: Option<PathBuf>,
-}
 
 /// All figures.
 #[derive(Debug, Serialize)]
@@ -73,12 +67,12 @@ impl Interval {
 /// The ways, the baseline first.
 const WAYS: [&str; 3] = ["alone", "evenkeel run", "alone again (A/A)"];
 
-/// Measures, prints, and writes the JSON. Returns the exit code.
+/// Measures, prints, and writes what was asked for. Returns the exit code.
 ///
 /// # Errors
 /// A program cannot be started, or fails.
-pub fn run(options: &Options) -> Result<i32> {
-    let json = options.json.as_deref().map(Output::prepare).transpose()?;
+pub fn run(files: &Files) -> Result<i32> {
+    let files = files.prepare()?;
     let report = measure()?;
     let dash = |value: Option<Interval>| value.map_or_else(|| "-".to_owned(), Interval::words);
     let cells = |row: &Row| {
@@ -96,13 +90,30 @@ pub fn run(options: &Options) -> Result<i32> {
         numbers: vec![2, 3, 4],
         rows: report.rows.iter().map(cells).collect(),
     };
-    tell([&json], table.terminal());
-    if !report.is_optimised {
-        tell([&json], "evenkeel is a build for development here: an installed one takes less.");
-    }
-    if let Some(output) = json {
-        output.write(&serde_json::to_string_pretty(&report)?)?;
-    }
+    let note = "evenkeel is a build for development here: an installed one takes less.";
+    let added = |row: &Row| {
+        let added = row.added_ms?;
+        Some(chart::Interval {
+            name: format!("{}: {}", row.program, row.way),
+            at: added.median,
+            ends: [added.low, added.high],
+            verdict: None,
+            label: format!("{} ms", added.words()),
+        })
+    };
+    let mark = |ms: f64| format!("{ms:.1}");
+    let shown = Shown {
+        title: "Benchmarks: what evenkeel run adds to a program",
+        table: Some(table),
+        sentences: (!report.is_optimised).then(|| note.to_owned()).into_iter().collect(),
+        charts: vec![Chart {
+            name: "What is added to the time of the program alone, in ms",
+            base: Some((0.0, "alone")),
+            mark: &mark,
+            intervals: report.rows.iter().filter_map(added).collect(),
+        }],
+    };
+    files.write(&report, &shown)?;
     Ok(0)
 }
 

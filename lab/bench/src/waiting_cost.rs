@@ -1,7 +1,6 @@
 //! What it costs to see waiting: a system call of a task that is not followed, with and without the
 //! windows in which barriers are counted; and a sample of what a CPU does.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,9 +12,9 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, getppid};
 use serde::Serialize;
 
+use crate::cost_page::{Files, Shown};
 use crate::stats::{Estimate, estimate};
 use evenkeel_experiment::interrupt;
-use evenkeel_experiment::output::{Output, tell};
 
 /// Pairs of a second with windows and one without.
 const PAIRS: u32 = 20;
@@ -31,13 +30,6 @@ const CALLS_A_NOTE: u64 = 256;
 const READINGS_A_NOTE: u64 = 10_000;
 /// Shorter gaps between two readings of the clock are no interrupt, longer ones no single interrupt.
 const GAPS_NS: std::ops::Range<u64> = 400..60_000;
-
-/// What to do.
-#[derive(Debug)]
-pub struct Options {
-    /// Where to write the figures as JSON.
-    pub json: Option<PathBuf>,
-}
 
 /// All figures.
 #[derive(Debug, Serialize)]
@@ -70,18 +62,17 @@ impl From<Estimate> for Interval {
     }
 }
 
-/// Measures, prints, and writes the JSON. Returns the exit code.
+/// Measures, prints, and writes what was asked for. Returns the exit code.
 ///
 /// # Errors
 /// cbinfo cannot be loaded, or the kernel refuses what it attaches.
-pub fn run(options: &Options) -> Result<i32> {
-    let json = options.json.as_deref().map(Output::prepare).transpose()?;
+pub fn run(files: &Files) -> Result<i32> {
+    let files = files.prepare()?;
     let report = measure()?;
     let calls = format!(
         "getppid of a task that is not followed: {:.0} ns, {:.0} ns while a window is open",
         report.call_ns, report.call_in_window_ns
     );
-    tell([&json], calls);
     let windows = format!(
         "windows of {} ms in each second cost it {:.2} % ({:.2} to {:.2})",
         WINDOW_NS / 1_000_000,
@@ -89,7 +80,6 @@ pub fn run(options: &Options) -> Result<i32> {
         report.windows_pct.low,
         report.windows_pct.high
     );
-    tell([&json], windows);
     let sample = format!(
         "a sample takes {:.1} us ({:.1} to {:.1}): {:.3} % of a CPU at {} Hz for the first two seconds, \
          {:.3} % at {} Hz later",
@@ -101,10 +91,9 @@ pub fn run(options: &Options) -> Result<i32> {
         report.seldom_pct,
         report.seldom_hertz
     );
-    tell([&json], sample);
-    if let Some(output) = json {
-        output.write(&serde_json::to_string_pretty(&report)?)?;
-    }
+    let title = "Benchmarks: what it costs to see how programs wait";
+    let sentences = vec![calls, windows, sample];
+    files.write(&report, &Shown { title, table: None, sentences, charts: Vec::new() })?;
     Ok(0)
 }
 

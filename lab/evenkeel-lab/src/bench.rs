@@ -3,6 +3,7 @@
 //! the benchmark, but a helper that the benchmark has started.
 
 use anyhow::Result;
+use evenkeel_bench::cost_page::Files;
 use evenkeel_bench::{
     balance, capability, cluster, daemon_cost, free, ias, keel, levers, plan_cost, refill, sais,
     scale, startup_cost, waiting_cost, zone,
@@ -10,8 +11,8 @@ use evenkeel_bench::{
 use evenkeel_experiment::{Only, Options, executable};
 
 use crate::cli::{
-    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, ClusterArgs, PlanArgs, ProgramsArgs,
-    RefillArgs, SaisBenchArgs, ScaleArgs, Stranger, TurnArgs,
+    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, ClusterArgs, FileArgs, PlanArgs,
+    ProgramsArgs, RefillArgs, SaisBenchArgs, ScaleArgs, Stranger, TurnArgs,
 };
 use crate::command_line::command_line;
 
@@ -37,11 +38,11 @@ pub fn main(args: BenchArgs) -> Result<i32> {
         BenchPart::Refill(args) => refill::run(&refill_options(args)),
         BenchPart::Sais(args) => sais::run(&sais_options(args)?),
         BenchPart::Scale(args) => scale::run(&scale_options(args)?),
-        BenchPart::Waiting(args) => waiting_cost::run(&waiting_cost::Options { json: args.json }),
-        BenchPart::Startup(args) => startup_cost::run(&startup_cost::Options { json: args.json }),
+        BenchPart::Waiting(args) => waiting_cost::run(&files(args.files)),
+        BenchPart::Startup(args) => startup_cost::run(&files(args.files)),
         BenchPart::Daemon(args) => daemon_cost::run(&daemon_cost::Options {
             executable: executable::product()?,
-            json: args.json,
+            files: files(args.files),
         }),
     }
 }
@@ -156,9 +157,13 @@ fn scale_options(args: ScaleArgs) -> Result<scale::Asked> {
     Ok(scale::Asked { executable: executable::product()?, options })
 }
 
+fn files(args: FileArgs) -> Files {
+    Files { json: args.json, html: args.html, command: command_line() }
+}
+
 fn plan_options(args: PlanArgs) -> plan_cost::Options {
     plan_cost::Options {
-        json: args.json,
+        files: files(args.files),
         size: args.size.map(|size| (size.cpus, size.tasks)),
         crowd: args.crowd,
     }

@@ -7,6 +7,7 @@ use evenkeel_trial::page::table;
 use maud::Markup;
 
 /// Cells as text, and which columns are numbers.
+#[derive(Debug, Clone)]
 pub struct Cells {
     /// Above the columns.
     pub header: Vec<String>,

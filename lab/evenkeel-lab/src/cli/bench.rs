@@ -267,12 +267,23 @@ pub struct ProgramsArgs {
     pub from: Option<PathBuf>,
 }
 
-/// `evenkeel-lab bench plan`.
+/// Where the figures of a cost go.
 #[derive(Debug, Args)]
-pub struct PlanArgs {
+pub struct FileArgs {
     /// Write the figures as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write everything as an HTML page, which needs no other file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// `evenkeel-lab bench plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Where the figures go.
+    #[command(flatten)]
+    pub files: FileArgs,
     /// Plan for a machine of this size (the command runs it under callgrind itself).
     #[arg(long, value_name = "CPUSxTASKS", hide = true)]
     pub size: Option<MachineSize>,
@@ -284,25 +295,25 @@ pub struct PlanArgs {
 /// `evenkeel-lab bench daemon`.
 #[derive(Debug, Args)]
 pub struct DaemonCostArgs {
-    /// Write the figures as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    /// Where the figures go.
+    #[command(flatten)]
+    pub files: FileArgs,
 }
 
 /// `evenkeel-lab bench waiting`.
 #[derive(Debug, Args)]
 pub struct WaitingCostArgs {
-    /// Write the figures as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    /// Where the figures go.
+    #[command(flatten)]
+    pub files: FileArgs,
 }
 
 /// `evenkeel-lab bench startup`.
 #[derive(Debug, Args)]
 pub struct StartupCostArgs {
-    /// Write the figures as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    /// Where the figures go.
+    #[command(flatten)]
+    pub files: FileArgs,
 }
 
 /// `evenkeel-lab bench keel`.

@@ -137,19 +137,19 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     (
         "evenkeel-lab-bench-plan",
-        &[("Keep the figures:", "evenkeel-lab bench plan --json plan.json")],
+        &[("As a page for a browser:", "evenkeel-lab bench plan --html plan.html")],
     ),
     (
         "evenkeel-lab-bench-daemon",
-        &[("Keep the figures:", "evenkeel-lab bench daemon --json daemon.json")],
+        &[("As a page for a browser:", "evenkeel-lab bench daemon --html daemon.html")],
     ),
     (
         "evenkeel-lab-bench-waiting",
-        &[("Keep the figures:", "evenkeel-lab bench waiting --json waiting.json")],
+        &[("As a page for a browser:", "evenkeel-lab bench waiting --html waiting.html")],
     ),
     (
         "evenkeel-lab-bench-startup",
-        &[("Keep the figures:", "evenkeel-lab bench startup --json startup.json")],
+        &[("As a page for a browser:", "evenkeel-lab bench startup --html startup.html")],
     ),
     (
         "evenkeel-lab-bench-keel",
