@@ -19,6 +19,7 @@
 //! | `host`, `guest/`, `simulator` | the places |
 //! | `accounts` | where the CPUs' time went during a run |
 //! | `executable`, `output` | our own executables; files written at the end |
+//! | `time_left` | how long it takes yet, in words |
 
 pub mod accounts;
 mod aim;
@@ -40,6 +41,7 @@ mod report_html;
 mod row;
 mod runner;
 pub mod simulator;
+pub mod time_left;
 
 pub use aim::{Aim, AimRow, Cases, Wanted, judge_aims};
 pub use contestant::Contestant;

@@ -12,6 +12,7 @@ use evenkeel_machine::Machine;
 use evenkeel_sim::{Aggregation, Grid, Report, Scheduler, Shard, Workers, read_rows, sweep};
 use evenkeel_trial::{Case, Line, Plan, Record, Sample, again};
 
+use crate::display::Display;
 use crate::{Contestant, Metric, Row, rows};
 
 /// How a contestant is simulated.
@@ -67,8 +68,14 @@ impl Simulator {
         seeds: u64,
     ) -> Result<Runs> {
         let mut runs = Runs::default();
+        let display = Display::counting("simulations");
         for (index, Contestant { name, how, .. }) in contestants.iter().enumerate() {
             crate::interrupt::check()?;
+            // The baseline is simulated twice as often.
+            let each = workloads.len() * seeds as usize;
+            let before = if index == 0 { 0 } else { (index + 1) * each };
+            let all = (contestants.len() + 1) * each;
+            let tell = |done: usize| display.step((before + done) as u64, all as u64, name);
             let mut machine = machine.clone();
             if matches!(how.scheduler, Scheduler::Exact(_)) {
                 machine.costs.scan_ns = 0;
@@ -82,7 +89,7 @@ impl Simulator {
                 together: how.together.clone(),
                 seeds: 1..most + 1,
             };
-            for report in self.sweep(&grid)? {
+            for report in self.sweep(&grid, &tell)? {
                 let (round, name) = match report.seed {
                     seed if seed > seeds => (seed - seeds, again(name)),
                     seed => (seed, name.clone()),
@@ -92,13 +99,16 @@ impl Simulator {
                 lines.entry(name).or_default().insert(round, report);
             }
         }
+        display.finish();
         Ok(runs)
     }
 
-    fn sweep(&self, grid: &Grid) -> Result<Vec<Report>> {
+    /// Simulates all of a grid; `tell` gets how many simulations are done.
+    fn sweep(&self, grid: &Grid, tell: &dyn Fn(usize)) -> Result<Vec<Report>> {
         self.sweeps.set(self.sweeps.get() + 1);
         let path = self.dir.path().join(format!("{}.jsonl", self.sweeps.get()));
-        sweep(grid, Shard { index: 1, of: 1 }, Workers::Threads(self.jobs), &path, |_, _| {})?;
+        let (whole, workers) = (Shard { index: 1, of: 1 }, Workers::Threads(self.jobs));
+        sweep(grid, whole, workers, &path, |done, _| tell(done))?;
         let reports = read_rows(&path)?.into_iter().map(|row| row.report);
         let good = reports.map(|report| {
             let Report { workload, machine, scheduler, seed, .. } = &report;

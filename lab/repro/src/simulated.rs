@@ -3,10 +3,12 @@
 //! All sweeps are grids of `evenkeel-lab sim sweep`, and all verdicts the experiment's: a simulation is
 //! a run of a contestant, its seed is the round. Every baseline has an A/A line with other seeds.
 
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
 use evenkeel_experiment::simulator::Simulator;
 pub use evenkeel_experiment::simulator::{How, Runs, Value};
-use evenkeel_experiment::{MachineInfo, interrupt};
+use evenkeel_experiment::{MachineInfo, interrupt, time_left};
 use evenkeel_machine::Machine;
 use evenkeel_trial::again;
 
@@ -60,14 +62,25 @@ impl<L> Simulated<L> {
             machine,
             ..Study::default()
         };
-        for (id, measure) in self.parts.iter().filter(|(id, _)| chosen.contains(id)) {
-            eprintln!("{id}");
+        let parts: Vec<_> = self.parts.iter().filter(|(id, _)| chosen.contains(id)).collect();
+        let start = Instant::now();
+        for (done, (id, measure)) in parts.iter().enumerate() {
+            eprintln!("{}", heading(id, done, parts.len(), start.elapsed()));
             let measured = measure(&lab);
             interrupt::check()?;
             study.parts.push(Part::measured(id, measured, options.quick));
             so_far(&study)?;
         }
         Ok(study)
+    }
+}
+
+/// What is said as a part begins: which of all it is, and how long they take yet.
+fn heading(id: &str, done: usize, planned: usize, elapsed: Duration) -> String {
+    let place = format!("{id}, part {} of {planned}", done + 1);
+    match time_left::estimate(elapsed, done, planned) {
+        Some(left) => format!("{place}, about {} left", time_left::words(left)),
+        None => place,
     }
 }
 
@@ -179,6 +192,13 @@ mod tests {
     fn two() -> [Contestant; 2] {
         let keel = Scheduler::Keel(Options::default());
         [contestant("fifo", Scheduler::Fifo), contestant("keel", keel)]
+    }
+
+    #[test]
+    fn a_part_begins_with_its_place_and_the_time_that_is_left() {
+        let said = |done| heading("fit", done, 4, Duration::from_secs(300));
+        assert_eq!(said(0), "fit, part 1 of 4");
+        assert_eq!(said(2), "fit, part 3 of 4, about 5 min left");
     }
 
     #[test]

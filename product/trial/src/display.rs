@@ -19,13 +19,26 @@ impl Default for Display {
 impl Display {
     /// Nothing is known yet.
     pub fn new() -> Self {
+        Self::counting("runs")
+    }
+
+    /// The same where not runs are counted but something else, like `cells`.
+    pub fn counting(what: &str) -> Self {
         let bar = ProgressBar::new(1);
-        if let Ok(style) = ProgressStyle::with_template(
-            "[{elapsed_precise}] {bar:24} {pos}/{len} runs, {eta} left, {msg}",
-        ) {
+        let template = format!(
+            "[{{elapsed_precise}}] {{bar:24}} {{pos}}/{{len}} {what}, {{eta}} left, {{msg}}"
+        );
+        if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style);
         }
         Self { bar }
+    }
+
+    /// Shows how many of all are done, and what comes now.
+    pub fn step(&self, done: u64, planned: u64, now: &str) {
+        self.bar.set_length(planned);
+        self.bar.set_position(done);
+        self.message(now);
     }
 
     /// Says what is done apart from the runs.
@@ -42,10 +55,9 @@ impl Display {
     /// Shows what happens.
     pub fn show(&self, progress: &Progress<'_>) {
         if let Progress::Begin { case, program, contestant, round, done, planned } = progress {
-            self.bar.set_length(*planned as u64);
-            self.bar.set_position(*done as u64);
             let place = place(case, program);
-            self.message(&format!("{place}: {contestant}, run {round}"));
+            let now = format!("{place}: {contestant}, run {round}");
+            self.step(*done as u64, *planned as u64, &now);
         } else if let Some(sentence) = sentence(progress) {
             self.say(&sentence);
         }
@@ -100,6 +112,14 @@ mod tests {
         assert_eq!(place("", "sleep"), "sleep");
         assert_eq!(place("quiet", ""), "quiet");
         assert_eq!(place("quiet", "ep"), "quiet, ep");
+    }
+
+    #[test]
+    fn steps_are_counted_against_all_that_are_planned() {
+        let display = Display::counting("cells");
+        display.step(3, 7, "softirq");
+        assert_eq!((display.bar.position(), display.bar.length()), (3, Some(7)));
+        assert_eq!(display.bar.message(), "softirq");
     }
 
     #[test]
