@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::cost_page::{Files, Shown};
 use crate::crowd::Crowd;
 use crate::private_daemon::{PrivateDaemon, until};
+use evenkeel_experiment::display::Display;
 use evenkeel_experiment::interrupt;
 
 const PROGRAMS: u32 = 50;
@@ -24,6 +25,8 @@ const WATCH: Duration = Duration::from_secs(20);
 const JOINS: u32 = 14 * 24 * 60;
 /// ... of this many programs in turn.
 const JOINING: usize = 5;
+/// After so many joins the progress is shown anew.
+const SHOWN_JOINS: u32 = 100;
 
 /// What to do.
 #[derive(Debug)]
@@ -97,6 +100,9 @@ fn journal_bytes(daemon: &PrivateDaemon) -> Result<u64> {
 }
 
 fn measure(executable: &Path) -> Result<Report> {
+    let display = Display::counting("s");
+    let at_rest_s = (SETTLE + WATCH).as_secs();
+    display.step(0, at_rest_s, "starting the programs");
     let daemon = PrivateDaemon::start(executable, &[])?;
     let mut crowds =
         (0..PROGRAMS).map(|_| Crowd::start(THREADS)).collect::<Result<Vec<Crowd>>>()?;
@@ -106,13 +112,17 @@ fn measure(executable: &Path) -> Result<Report> {
     let tasks = u64::from(PROGRAMS * (THREADS + 1));
     until("all threads", || Ok(daemon.number("tasks")? >= tasks))?;
 
+    display.step(0, at_rest_s, "until the daemon rests");
     std::thread::sleep(SETTLE);
     let begun = Instant::now();
     let (cpu_us, intervals) = (daemon.number("own_cpu_us")?, daemon.number("intervals")?);
     while begun.elapsed() < WATCH {
         interrupt::check()?;
+        let watched = SETTLE + begun.elapsed();
+        display.step(watched.as_secs(), at_rest_s, "watching it");
         std::thread::sleep(Duration::from_millis(100));
     }
+    display.finish();
     let elapsed_s = begun.elapsed().as_secs_f64();
     let spent_us = daemon.number("own_cpu_us")? - cpu_us;
     let intervals = daemon.number("intervals")? - intervals;
@@ -121,8 +131,12 @@ fn measure(executable: &Path) -> Result<Report> {
 
     crowds.truncate(JOINING);
     let (mut half_way_mib, mut half_way_bytes) = (0.0, 0);
+    let display = Display::counting("joins");
     for join in 0..JOINS {
         interrupt::check()?;
+        if join.is_multiple_of(SHOWN_JOINS) {
+            display.step(join.into(), JOINS.into(), "each after a leave");
+        }
         let pid = crowds[join as usize % JOINING].pid();
         daemon.ask(&Request::new("leave").with("pid", pid))?;
         daemon.join(pid)?;
@@ -131,6 +145,7 @@ fn measure(executable: &Path) -> Result<Report> {
             half_way_bytes = journal_bytes(&daemon)?;
         }
     }
+    display.finish();
     Ok(Report {
         programs,
         tasks,

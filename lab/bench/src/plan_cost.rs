@@ -25,6 +25,7 @@ use crate::cost_page::{Files, Shown};
 use crate::crowd::{self, Crowd};
 use crate::stats::median;
 use evenkeel_experiment::cells::Cells;
+use evenkeel_experiment::display::Display;
 
 /// CPUs and tasks; about ten tasks a CPU.
 const SIZES: [(u32, u32); 5] = [(64, 625), (128, 1250), (256, 2500), (512, 5000), (1024, 10_000)];
@@ -86,13 +87,21 @@ pub fn run(options: &Options) -> Result<i32> {
     }
     let files = options.files.prepare()?;
     let mut plans = Vec::new();
+    // Counting takes about as long for each task, and the threads of the interval are counted as tasks.
+    let display = Display::counting("tasks");
+    let planned = SIZES.iter().map(|(_, tasks)| u64::from(*tasks)).sum::<u64>() + u64::from(CROWD);
+    let mut done = 0;
     for (cpus, tasks) in SIZES {
+        display.step(done, planned, &format!("counting instructions, {cpus} CPUs"));
+        done += u64::from(tasks);
         let instructions = count(cpus, tasks)?;
         let scale = f64::from(tasks) * f64::from(tasks).log2();
         let per_task_log_task = instructions.map(|count| count as f64 / scale);
         plans.push(Row { cpus, tasks, instructions, per_task_log_task });
     }
+    display.step(done, planned, "timing a whole interval");
     let report = interval(plans)?;
+    display.finish();
     files.write(&report, &shown(&report))?;
     Ok(0)
 }

@@ -14,6 +14,7 @@ use crate::stats::{Estimate, estimate, median};
 use evenkeel_experiment::cells::Cells;
 use evenkeel_experiment::chart::{self, Chart};
 use evenkeel_experiment::command::{run as run_command, set_threads};
+use evenkeel_experiment::display::Display;
 use evenkeel_experiment::executable;
 
 /// Rounds of `true`, and how many go before them, to warm up.
@@ -142,10 +143,14 @@ fn rows(
     rounds: usize,
 ) -> Result<Vec<Row>> {
     let mut times_ms: [Vec<f64>; 3] = Default::default();
+    let display = Display::new();
+    let all = (COLD_ROUNDS + rounds) * WAYS.len();
     for round in 0..COLD_ROUNDS + rounds {
         for turn in 0..WAYS.len() {
             // Each round begins with another way.
             let way = (round + turn) % WAYS.len();
+            let done = round * WAYS.len() + turn;
+            display.step(done as u64, all as u64, &format!("{program}: {}", WAYS[way]));
             let mut command = if way == 1 {
                 let mut command = Command::new(product);
                 command.args(["run", "--quiet", "--"]).args(words);
@@ -162,6 +167,7 @@ fn rows(
             }
         }
     }
+    display.finish();
     let [alone, ..] = &times_ms;
     let typical_ms = median(alone).context("nothing was measured")?;
     let row = |(way, times_ms): (&'static str, &Vec<f64>)| -> Result<Row> {

@@ -22,6 +22,7 @@ use serde::Serialize;
 
 use evenkeel_experiment::accounts::{self, Accounts, CpuTimes, Window};
 use evenkeel_experiment::cells::Cells;
+use evenkeel_experiment::display::Display;
 use evenkeel_experiment::interrupt;
 use evenkeel_noise::gap::{GapPriority, measure};
 use evenkeel_noise::{Noise, NoiseConfig, NoiseError, NoiseKind, Running, on_cpu};
@@ -164,12 +165,17 @@ pub fn verify(cpu: u32, noises: &[(NoiseKind, u64, u64)]) -> Result<Verification
         said.push(format!("Exact accounting is not possible: {why}. Only /proc/stat is judged."));
     }
     let online = evenkeel_noise::online_cpus()?;
+    let display = Display::counting("measurements");
     let mut rows = Vec::new();
-    for &(kind, busy_us, period_us) in noises {
+    for (place, &(kind, busy_us, period_us)) in noises.iter().enumerate() {
         interrupt::check()?;
         let config = NoiseConfig { busy_us, period_us, limit: LIMIT };
         let mut probe = Probe { cpu, online: &online, accounts: &mut accounts };
-        match probe.middle(kind, config) {
+        let show = |tried: usize| {
+            let (done, planned) = (place * TRIES + tried, noises.len() * TRIES);
+            display.step(done as u64, planned as u64, kind.name());
+        };
+        match probe.middle(kind, config, &show) {
             Ok(row) => rows.push(row),
             Err(error) if error.downcast_ref().is_some_and(NoiseError::is_privilege) => {
                 said.push(format!("{kind} cannot be verified: {error}."));
@@ -177,6 +183,7 @@ pub fn verify(cpu: u32, noises: &[(NoiseKind, u64, u64)]) -> Result<Verification
             Err(error) => return Err(error),
         }
     }
+    display.finish();
     Ok(Verification { cpu, rows, said })
 }
 
@@ -201,10 +208,17 @@ impl Probe<'_> {
     /// The middle of several measurements, by the error of the accounting. If there are some in which
     /// other programs took little, or the two measures agree, only those count. A generator's own
     /// measure varies, too: udp's by two points, because the cost of a send is measured before and
-    /// after only; that of a fine softirq noise by more when the host is slow for a moment.
-    fn middle(&mut self, kind: NoiseKind, config: NoiseConfig) -> Result<Verified> {
+    /// after only; that of a fine softirq noise by more when the host is slow for a moment. `show` gets
+    /// the number of measurements that are made.
+    fn middle(
+        &mut self,
+        kind: NoiseKind,
+        config: NoiseConfig,
+        show: &dyn Fn(usize),
+    ) -> Result<Verified> {
         let mut rows = Vec::new();
-        for _ in 0..TRIES {
+        for tried in 0..TRIES {
+            show(tried);
             rows.push(self.once(kind, config)?);
         }
         let is_calm = |row: &Verified| row.foreign_pct <= MAX_FOREIGN_PCT;

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::cost_page::{Files, Shown};
 use crate::stats::{Estimate, estimate};
+use evenkeel_experiment::display::Display;
 use evenkeel_experiment::interrupt;
 
 /// Pairs of a second with windows and one without.
@@ -102,17 +103,23 @@ fn measure() -> Result<Report> {
     let waiting = cbinfo.waiting()?;
     let (mut closed, mut open, mut losses) = (Vec::new(), Vec::new(), Vec::new());
     let cpu = first_cpu()?;
+    let every = Duration::from_nanos(WINDOW_EVERY_NS);
+    let (of_windows, of_pairs) = (WINDOWS * 2 * OPEN, PAIRS * 2 * every);
+    let all = of_windows + of_pairs + SAMPLED * 2 * SAMPLED_FOR;
+    let display = Display::counting("s");
+    let show = |done: Duration, now: &str| display.step(done.as_secs(), all.as_secs(), now);
     beside(cpu, count_calls, |calls| -> Result<()> {
-        for _ in 0..WINDOWS {
+        for window in 0..WINDOWS {
             interrupt::check()?;
+            show(window * 2 * OPEN, "calls in windows");
             closed.push(1e9 / calls.rate(OPEN));
             waiting.open_window()?;
             open.push(1e9 / calls.rate(OPEN));
             waiting.close_window()?;
         }
-        let every = Duration::from_nanos(WINDOW_EVERY_NS);
-        for _ in 0..PAIRS {
+        for pair in 0..PAIRS {
             interrupt::check()?;
+            show(of_windows + pair * 2 * every, "calls beside windows");
             let (with, closed) = calls.rate_during(|| -> Result<()> {
                 waiting.open_window()?;
                 std::thread::sleep(Duration::from_nanos(WINDOW_NS));
@@ -125,7 +132,10 @@ fn measure() -> Result<Report> {
         }
         Ok(())
     })?;
-    let sample_ns = sample_costs(waiting, cpu)?;
+    let sample_ns = sample_costs(waiting, cpu, &|pair| {
+        show(of_windows + of_pairs + pair * 2 * SAMPLED_FOR, "samples");
+    })?;
+    display.finish();
     let sample_ns: Interval = typical(&sample_ns)?.into();
     let pct = |hertz: u64| 100.0 * sample_ns.median * hertz as f64 / 1e9;
     Ok(Report {
@@ -140,12 +150,14 @@ fn measure() -> Result<Report> {
     })
 }
 
-/// What a sample takes of a task, in ns: by the gaps that a loop sees in the clock.
-fn sample_costs(waiting: &mut Waiting, cpu: usize) -> Result<Vec<f64>> {
+/// What a sample takes of a task, in ns: by the gaps that a loop sees in the clock. `show` gets the number
+/// of pairs that are made.
+fn sample_costs(waiting: &mut Waiting, cpu: usize, show: &dyn Fn(u32)) -> Result<Vec<f64>> {
     let mut costs = Vec::new();
     beside(cpu, sum_gaps, |gaps| -> Result<()> {
-        for _ in 0..SAMPLED {
+        for pair in 0..SAMPLED {
             interrupt::check()?;
+            show(pair);
             let without = gaps.rate(SAMPLED_FOR);
             waiting.start_sampling(&[cpu as u32], OFTEN_HERTZ)?;
             let with = gaps.rate(SAMPLED_FOR);

@@ -21,6 +21,7 @@ use anyhow::{Context, Result, anyhow};
 use serde::{Deserialize, Serialize};
 
 use crate::capability::Case;
+use evenkeel_experiment::display::Display;
 use evenkeel_experiment::output::{Output, tell};
 use evenkeel_experiment::{MachineInfo, Options, commit, interrupt};
 use evenkeel_noise::NoiseKind;
@@ -182,20 +183,26 @@ fn measure_all(asked: &Asked) -> Result<Report> {
         });
         count = 20;
     }
+    let display = Display::counting("cells");
+    display.step(0, places.len() as u64, "what evenkeel says on a node");
     let talk = talk::measure(&asked.executable)?;
+    let cells = cells(&places, count, &display)?;
+    display.finish();
     Ok(Report {
         machine: MachineInfo::read(),
         commit: commit(),
         command: asked.options.command.clone(),
         nodes: NODES.to_vec(),
         few: FEW,
-        cells: cells(&places, count)?,
+        cells,
         talk,
     })
 }
 
 /// All cells, on all CPUs of this machine. A cell depends on nothing but its place.
-fn cells(places: &[Place], count: u64) -> Result<Vec<Cell>> {
+fn cells(places: &[Place], count: u64, display: &Display) -> Result<Vec<Cell>> {
+    let show = |done: usize| display.step(done as u64, places.len() as u64, "simulating");
+    show(0);
     let (next, made) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -206,6 +213,7 @@ fn cells(places: &[Place], count: u64) -> Result<Vec<Cell>> {
                     let failed = cell.is_err();
                     let mut made = made.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     made.push((*place, cell));
+                    show(made.len());
                     if failed {
                         return;
                     }
@@ -346,7 +354,8 @@ mod tests {
     #[test]
     fn a_cell_is_the_same_each_time_and_agrees_with_the_model() {
         let place = (Case::SoftirqFine, 2, 10.0);
-        let made = cells(&[place, (Case::SoftirqFine, 2, 1.0)], 20).unwrap();
+        let places = [place, (Case::SoftirqFine, 2, 1.0)];
+        let made = cells(&places, 20, &Display::new()).unwrap();
         assert_eq!((made[0].phase_ms, made[1].phase_ms), (10.0, 1.0), "in their order");
         assert_eq!(cell(place, 20).unwrap(), made[0]);
         let kernel = made[0].of(Lever::Kernel).unwrap();
