@@ -7,19 +7,22 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use evenkeel_bench::simulator_speed;
 use evenkeel_bench::sweeps::{self, FIGURES};
 use evenkeel_capability::{LagParameters, Policy};
+use evenkeel_experiment::display::Display;
 use evenkeel_experiment::output::{Output, tell};
 use evenkeel_keel::{Aggregation, Balance, Options, Order, Parts};
 use evenkeel_machine::{Costs, Machine, PRESETS};
 use evenkeel_sim::program::{Interrupts, Thief, Workload};
 use evenkeel_sim::{
-    FaultPlan, Grid, JobEngine, Report, Row, SHAPES, STRICT, Scheduler, Simulation, Spread, Swept,
-    TORTURE, Told, Workers, history, picture, read_rows, replay, sweep_on, sweep_part, trace, work,
+    FaultPlan, Gauge, Grid, JobEngine, Report, Row, SHAPES, STRICT, Scheduler, Simulation, Spread,
+    Swept, TORTURE, Told, Workers, history, picture, read_rows, replay, sweep_on, sweep_part,
+    trace, work,
 };
 use evenkeel_tape::Tape;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -33,6 +36,9 @@ use crate::report::archive;
 
 /// How often an engine tries a job again, if nothing else is asked for.
 const RETRIES: u32 = 2;
+
+/// How often it is looked how much of a simulation is done. A shorter one shows nothing.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// The exit code when a rule was broken, or a real kernel would have ended the scheduler.
 const BROKEN: i32 = 1;
@@ -204,9 +210,9 @@ fn run(args: &SimRunArgs) -> Result<i32> {
         max_events: args.max_events,
     };
     let outcome = match &args.tape {
-        None => simulation.run()?,
+        None => shown(|gauge| simulation.run_shown(gauge))?,
         Some(path) => {
-            let (outcome, tape) = simulation.record()?;
+            let (outcome, tape) = shown(|gauge| simulation.record(gauge))?;
             tape.write(path)?;
             outcome
         }
@@ -236,6 +242,24 @@ fn run(args: &SimRunArgs) -> Result<i32> {
     let _ =
         writeln!(stderr, "evenkeel: the same command, with --seed {}, does it again", args.seed);
     Ok(BROKEN)
+}
+
+/// Simulates, and shows meanwhile how much is done.
+fn shown<T>(simulate: impl FnOnce(&Arc<Gauge>) -> T) -> T {
+    let gauge = Arc::new(Gauge::default());
+    std::thread::scope(|scope| {
+        // Dropped when the simulation ends, in whatever way: that ends the display.
+        let (_running, ended) = mpsc::channel::<()>();
+        let read = gauge.clone();
+        scope.spawn(move || {
+            let display = Display::counting("%");
+            while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                display.step(read.pct(), 100, "simulating");
+            }
+            display.finish();
+        });
+        simulate(&gauge)
+    })
 }
 
 /// The schedulers of a sweep.

@@ -66,7 +66,7 @@ pub use engine_error::EngineError;
 pub use evenkeel_keel::Aggregation;
 pub use grid::{Grid, Row, SweepError};
 pub use host_error::HostError;
-pub use kernel::CoScheduling;
+pub use kernel::{CoScheduling, Gauge};
 pub use limits::{STRICT, TORTURE};
 pub use mask::Mask;
 pub use outcome::{Account, Broken, Closed, End, Outcome, Overhead, Reason};

@@ -1,11 +1,13 @@
 //! Runs one simulation, from its input to its outcome, and records a tape of it.
 
+use std::sync::Arc;
+
 use evenkeel_invariants::Limits;
 use evenkeel_keel::{Balance, Gate, IdleWait, InitialData};
 use evenkeel_tape::{MOST_CPUS, Tape};
 
 use crate::host_error::HostError;
-use crate::kernel::Kernel;
+use crate::kernel::{Gauge, Kernel};
 use crate::observe::{Observer, Watching};
 use crate::outcome::Outcome;
 use crate::paper_rules::PaperRule;
@@ -43,11 +45,23 @@ impl Simulation {
         Ok(kernel.finish().0)
     }
 
-    /// Runs it, and records all callbacks and calls of the scheduler on a tape.
+    /// The same; meanwhile the gauge shows another thread how much is done.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_shown(&self, gauge: &Arc<Gauge>) -> Result<Outcome, HostError> {
+        let mut kernel = self.begin(false)?;
+        kernel.show_on(gauge.clone());
+        kernel.run(self.max_events);
+        Ok(kernel.finish().0)
+    }
+
+    /// Runs it, and records all callbacks and calls of the scheduler on a tape. The gauge shows meanwhile
+    /// how much is done.
     ///
     /// # Errors
     /// [`RecordError`].
-    pub fn record(&self) -> Result<(Outcome, Tape), RecordError> {
+    pub fn record(&self, gauge: &Arc<Gauge>) -> Result<(Outcome, Tape), RecordError> {
         let (Scheduler::Keel(options) | Scheduler::Built(options, _)) = &self.scheduler else {
             return Err(RecordError::Scheduler(self.scheduler.to_string()));
         };
@@ -62,6 +76,7 @@ impl Simulation {
             return Err(RecordError::TooManyCpus(self.machine.name.clone(), data.cpus));
         }
         let mut kernel = self.begin(true)?;
+        kernel.show_on(gauge.clone());
         kernel.run(self.max_events);
         let (outcome, entries) = kernel.finish();
         Ok((outcome, Tape { scheduler: self.scheduler.to_string(), data, entries }))

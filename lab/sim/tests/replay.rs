@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::build::{compile, with_fault};
 use common::{MS, Sim, hog, only, paper};
 use evenkeel_keel::{Balance, Gate, Options, Order};
@@ -41,7 +43,7 @@ fn busy(machine: Machine) -> Sim {
 }
 
 fn recorded(sim: &Sim) -> Tape {
-    let (outcome, tape) = sim.simulation().record().unwrap();
+    let (outcome, tape) = sim.simulation().record(&Arc::default()).unwrap();
     assert_eq!(outcome.end, None, "{}", outcome.dump);
     assert_eq!(outcome.hash, sim.outcome().hash, "a recording changes nothing");
     tape
@@ -147,7 +149,7 @@ fn the_first_decision_that_differs_is_named() {
 
 #[test]
 fn errors_name_what_cannot_be_recorded() {
-    let error = |sim: Sim| sim.simulation().record().unwrap_err();
+    let error = |sim: Sim| sim.simulation().record(&Arc::default()).unwrap_err();
     assert!(matches!(error(Sim::new(paper(1)).task(hog(MS))), RecordError::Scheduler(_)));
     let faults = Sim { faults: FaultPlan::ALL, ..Sim::keel(paper(2)).task(hog(MS)) };
     assert!(matches!(error(faults), RecordError::Faults));

@@ -1,6 +1,8 @@
 //! The progress display: what runs now, and what became of runs that do not count.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use std::fmt;
+
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 use crate::{Progress, interrupt};
 
@@ -25,11 +27,10 @@ impl Display {
     /// The same where not runs are counted but something else, like `cells`.
     pub fn counting(what: &str) -> Self {
         let bar = ProgressBar::new(1);
-        let template = format!(
-            "[{{elapsed_precise}}] {{bar:24}} {{pos}}/{{len}} {what}, {{eta}} left, {{msg}}"
-        );
+        let template =
+            format!("[{{elapsed_precise}}] {{bar:24}} {{pos}}/{{len}} {what}, {{left}}, {{msg}}");
         if let Ok(style) = ProgressStyle::with_template(&template) {
-            bar.set_style(style);
+            bar.set_style(style.with_key("left", left));
         }
         Self { bar }
     }
@@ -67,6 +68,15 @@ impl Display {
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// The time that is left. Before anything is done, nothing is known of it.
+fn left(state: &ProgressState, text: &mut dyn fmt::Write) {
+    // The bar's text takes all that is written.
+    let _ = match state.pos() {
+        0 => text.write_str("time left unknown yet"),
+        _ => write!(text, "{:#} left", HumanDuration(state.eta())),
+    };
 }
 
 /// Case and program, as far as they have names.

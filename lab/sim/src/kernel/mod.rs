@@ -41,6 +41,7 @@
 //! |---|---|
 //! | `emit` | shows scheduling events to the observer |
 //! | `recorder` | records callbacks and calls on a tape |
+//! | `gauge` | shows another thread how much is done |
 //! | `siblings_first` | a checker of the order `ias` that needs to see the queues |
 //! | `coscheduling` | how long slaves run the address space of their master |
 //! | `faults` | injects faults, by the seed |
@@ -59,6 +60,7 @@ mod change;
 mod coscheduling;
 mod emit;
 mod faults;
+mod gauge;
 mod hotplug;
 mod ias_auto;
 mod idle;
@@ -105,7 +107,10 @@ use state::{Cpu, Direct, Group, Life, Queue, Task};
 use times::FRACTION;
 
 pub use coscheduling::CoScheduling;
+pub use gauge::Gauge;
 
+/// After so many steps it is shown how much is done.
+const STEPS_A_LOOK: u32 = 1 << 14;
 /// `SCX_CPUPERF_ONE`.
 const FULL_FREQUENCY: u32 = 1024;
 /// A running simulation.
@@ -155,6 +160,8 @@ pub(crate) struct Kernel {
     end: Option<End>,
     seed: u64,
     observer: Observer,
+    /// Shows how much is done, if that is wanted.
+    gauged: Option<gauge::Gauged>,
     /// All events in flight hold a `&mut Kernel` while they are suspended. The pin keeps the compiler
     /// from assuming that each of these is unique.
     _pinned: PhantomPinned,
@@ -222,6 +229,7 @@ impl Kernel {
             end: None,
             seed: *seed,
             observer,
+            gauged: None,
             _pinned: PhantomPinned,
         });
         kernel.make_cpus();
@@ -264,6 +272,7 @@ impl Kernel {
 
     fn run_events(&mut self, max_events: u64) {
         self.start_scheduler();
+        let mut steps = 0_u32;
         while self.end.is_none() && self.live > 0 {
             let next = self.agenda.next_ns();
             if next.is_none() && !self.flights.any() {
@@ -289,6 +298,10 @@ impl Kernel {
                 break;
             }
             self.step();
+            steps = steps.wrapping_add(1);
+            if steps.is_multiple_of(STEPS_A_LOOK) {
+                self.show_gauge(max_events);
+            }
         }
         self.finish_flights();
     }
