@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use evenkeel_bench::programs::{Installed, Program};
 use evenkeel_bench::verify::{noises, verify};
-use evenkeel_experiment::MachineInfo;
 use evenkeel_experiment::executable::product;
 use evenkeel_experiment::host::usable_cpus;
 use evenkeel_experiment::output::Output;
+use evenkeel_experiment::{MachineInfo, time_left};
 use evenkeel_machine::Machine;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -93,10 +93,10 @@ pub fn main(args: &ReportArgs) -> Result<i32> {
     let until = Instant::now() + Duration::from_secs(60 * args.minutes);
     let product = product()?;
     let machine = Machine::from_sysfs(Path::new("/"))?;
-    say("doctor ...");
+    say(&step("doctor", until));
     let doctor = doctor(&product)?;
     let is_long = until.saturating_duration_since(Instant::now()) >= FOR_ALL_NOISES;
-    say("accounting ...");
+    say(&step("accounting", until));
     let accounting = accounting(is_long);
     let programs = compare_all(&product, until)?;
     let report = MachineReport {
@@ -175,7 +175,7 @@ fn compare_all(product: &Path, until: Instant) -> Result<Vec<Compared>> {
     let (count, _) = shares_of(until.saturating_duration_since(Instant::now()));
     let mut all = Vec::new();
     for (place, (program, arguments)) in PROGRAMS.iter().take(count).enumerate() {
-        say(&format!("comparing {} ...", program.name()));
+        say(&step(&format!("comparing {}", program.name()), until));
         let left = until.saturating_duration_since(Instant::now());
         let time = left / (count - place) as u32;
         let path = installed.path(*program);
@@ -234,6 +234,12 @@ fn compare(product: &Path, words: &[OsString], time: Duration) -> Result<(Value,
     Ok((serde_json::from_str(&text)?, std::fs::read_to_string(page.path())?))
 }
 
+/// What is done now, and how long all takes yet. What a step shows by itself is about that step.
+fn step(now: &str, until: Instant) -> String {
+    let left = until.saturating_duration_since(Instant::now());
+    format!("{now} ... (about {} left in all)", time_left::words(left))
+}
+
 /// Says on standard error what is done.
 fn say(what: &str) {
     let _ = writeln!(std::io::stderr(), "evenkeel-lab: {what}");
@@ -242,6 +248,12 @@ fn say(what: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_step_is_said_with_the_time_that_is_left() {
+        let said = step("accounting", Instant::now() + Duration::from_secs(899));
+        assert_eq!(said, "accounting ... (about 15 min left in all)");
+    }
 
     #[test]
     fn the_time_is_shared_by_as_many_programs_as_it_allows() {
