@@ -150,8 +150,8 @@ fn measure() -> Result<Report> {
     })
 }
 
-/// What a sample takes of a task, in ns: by the gaps that a loop sees in the clock. `show` gets the number
-/// of pairs that are made.
+/// What a sample takes of a task, in ns: by the gaps that a loop sees in the clock. `show` gets the
+/// number of pairs that are made.
 fn sample_costs(waiting: &mut Waiting, cpu: usize, show: &dyn Fn(u32)) -> Result<Vec<f64>> {
     let mut costs = Vec::new();
     beside(cpu, sum_gaps, |gaps| -> Result<()> {

@@ -56,8 +56,8 @@ impl Simulation {
         Ok(kernel.finish().0)
     }
 
-    /// Runs it, and records all callbacks and calls of the scheduler on a tape. The gauge shows meanwhile
-    /// how much is done.
+    /// Runs it, and records all callbacks and calls of the scheduler on a tape. The gauge shows another
+    /// thread how much is done.
     ///
     /// # Errors
     /// [`RecordError`].
