@@ -14,6 +14,8 @@ const JOURNAL: Target = Target {
         "\"restored\"",
         "\"setting\"",
         "\"setting_closed\"",
+        "\"table\"",
+        "\"table_closed\"",
         "\"all\"",
         "{\"mask\":\"1\"}",
         "\"replaces\":null",

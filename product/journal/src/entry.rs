@@ -9,6 +9,7 @@
 //! {"restored":{"id":1,"time_ns":..},"sum":"..."}
 //! {"setting":{"file":"/proc/sys/..","net_ns":..,"before":"0","set":"1","time_ns":..},"sum":"..."}
 //! {"line":{"root":"/","number":4,"name":"ttyS0","before":"0-1",..,"set":"1","time_ns":..},"sum":"..."}
+//! {"table":{"root":"/","device":"eth0","index":2,"before":[0,1],..,"set":[1,1],..},"sum":"..."}
 //! {"ban":{"process":{..},"socket":"/run/irqbalance/irqbalance812.sock","line":4,..},"sum":"..."}
 //! {"persistent":{"time_ns":..},"sum":"..."}
 //! ```
@@ -53,6 +54,10 @@ pub enum Entry {
     Line(Line),
     /// The line has its affinity of before, another process has changed it, or the line is gone.
     LineClosed(LineEnd),
+    /// An RSS indirection table that is about to be set.
+    Table(Table),
+    /// The device has its table of before, another process has changed it, or the device is gone.
+    TableClosed(TableEnd),
     /// A line that irqbalance is about to be told to leave alone.
     Ban(Ban),
     /// irqbalance may move the line again, or has ended.
@@ -191,6 +196,38 @@ pub struct LineEnd {
     pub time_ns: u64,
 }
 
+/// Written before the RSS indirection table of a network device is set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// `/`, or a test's own directory: below it is a file for each device, `ethtool/NAME`.
+    pub root: PathBuf,
+    /// The device's name.
+    pub device: String,
+    /// Its number in its network namespace: a name may become another device's.
+    pub index: u32,
+    /// Inode of the writer's network namespace: the same name is another device elsewhere.
+    pub net_ns: u64,
+    /// The queue of each bucket before this session changed any.
+    pub before: Vec<u32>,
+    /// The table of ours that the device has now; `None`: it has that of before.
+    pub replaces: Option<Vec<u32>>,
+    /// The table that is set next.
+    pub set: Vec<u32>,
+    /// When the entry was written.
+    pub time_ns: u64,
+}
+
+/// The device's table is no longer ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableEnd {
+    /// [`Table::root`].
+    pub root: PathBuf,
+    /// [`Table::device`].
+    pub device: String,
+    /// When the entry was written.
+    pub time_ns: u64,
+}
+
 /// Written before irqbalance is told to leave a line alone (its word: to ban the line).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ban {
@@ -283,10 +320,17 @@ impl Entry {
             | Self::SettingClosed(_)
             | Self::Line(_)
             | Self::LineClosed(_)
+            | Self::Table(_)
+            | Self::TableClosed(_)
             | Self::Persistent(_) => vec![],
         };
         if tasks.iter().any(|task| task.tid <= 0 || task.tgid <= 0) {
             return Err("it names a process number below 1".into());
+        }
+        if let Self::Table(table) = self
+            && (table.set.is_empty() || table.before.len() != table.set.len())
+        {
+            return Err("it names a table without buckets, or two of different sizes".into());
         }
         let masks = match self {
             Self::Pin(pin) => [Some(&pin.set), mask_of(&pin.original)],
@@ -370,6 +414,10 @@ pub(crate) mod tests {
             .prop_map(|cpus| cpus.into_iter().collect())
     }
 
+    fn buckets() -> impl Strategy<Value = Vec<u32>> {
+        prop::collection::vec(0u32..1024, 1..300)
+    }
+
     fn original() -> impl Strategy<Value = Original> {
         prop_oneof![Just(Original::All), mask().prop_map(Original::Mask)]
     }
@@ -423,6 +471,24 @@ pub(crate) mod tests {
             (".*", any::<u32>(), any::<u64>()).prop_map(|(root, number, time_ns)| {
                 Entry::LineClosed(LineEnd { root: root.into(), number, time_ns })
             }),
+            (".*", ".*", any::<u32>(), any::<bool>(), buckets(), any::<u64>()).prop_map(
+                |(root, device, index, is_second, set, time_ns)| {
+                    let before: Vec<u32> = set.iter().map(|queue| queue ^ 1).collect();
+                    Entry::Table(Table {
+                        root: root.into(),
+                        device,
+                        index,
+                        net_ns: time_ns ^ 1,
+                        replaces: is_second.then(|| before.clone()),
+                        before,
+                        set,
+                        time_ns,
+                    })
+                }
+            ),
+            (".*", ".*", any::<u64>()).prop_map(|(root, device, time_ns)| {
+                Entry::TableClosed(TableEnd { root: root.into(), device, time_ns })
+            }),
             (task(), ".*", any::<u32>(), any::<u64>()).prop_map(
                 |(process, socket, line, time_ns)| Entry::Ban(Ban {
                     process,
@@ -458,6 +524,44 @@ pub(crate) mod tests {
         let task = TaskRef { tid: 0, tgid: 5, start_time_ticks: 1 };
         let line = Entry::Program(Program { root: task, session: 1 }).encode().unwrap();
         assert!(Entry::decode(line.trim_end().as_bytes()).unwrap_err().contains("below 1"));
+    }
+
+    #[test]
+    fn a_table_without_buckets_is_refused() {
+        let table = |before: &[u32], set: &[u32]| {
+            let table = Table {
+                root: "/".into(),
+                device: "eth0".to_owned(),
+                index: 2,
+                net_ns: 1,
+                before: before.to_vec(),
+                replaces: None,
+                set: set.to_vec(),
+                time_ns: 1,
+            };
+            let line = Entry::Table(table).encode().unwrap();
+            Entry::decode(line.trim_end().as_bytes())
+        };
+        assert!(table(&[0, 1], &[1, 1]).is_ok());
+        for (before, set) in [(&[][..], &[][..]), (&[0], &[0, 1])] {
+            assert!(table(before, set).unwrap_err().contains("without buckets"));
+        }
+    }
+
+    #[test]
+    fn the_longest_tables_fit_a_line() {
+        let longest = vec![u32::from(u16::MAX); 8192];
+        let table = Table {
+            root: "/".into(),
+            device: "eth0".to_owned(),
+            index: 2,
+            net_ns: 1,
+            before: longest.clone(),
+            replaces: Some(longest.clone()),
+            set: longest,
+            time_ns: 1,
+        };
+        assert!(Entry::Table(table).encode().unwrap().len() <= MAX_LINE_BYTES);
     }
 
     proptest! {

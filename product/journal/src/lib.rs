@@ -1,6 +1,6 @@
 //! The journal: every change that evenkeel makes to the system (a thread's CPU affinity, a setting of
-//! the kernel, an interrupt line's affinity, what irqbalance leaves alone) can be undone, whatever kills
-//! evenkeel.
+//! the kernel, an interrupt line's affinity, a network card's indirection table, what irqbalance leaves
+//! alone) can be undone, whatever kills evenkeel.
 //!
 //! # The life of a change
 //!
@@ -57,6 +57,8 @@
 //! | `stranger` | the thread that has the number of one that ended just before it was placed |
 //! | `setting` | reading, writing and restoring one setting |
 //! | `line` | moving and restoring one interrupt line |
+//! | `ethtool` | what a network card says of its receive queues, and setting its indirection table |
+//! | `table` | changing and restoring the indirection table of one network device |
 //! | `hotplug` | which CPUs are offline, or have been since the last look at lines |
 //! | `irqbalance` | the list of lines that irqbalance leaves alone |
 //! | `persistent` | changes that outlive their writer |
@@ -73,6 +75,7 @@ mod claim;
 mod cpuset;
 mod directory;
 mod entry;
+pub mod ethtool;
 pub mod failpoint;
 mod file;
 mod hotplug;
@@ -89,6 +92,7 @@ mod state;
 mod stranger;
 mod supervised;
 mod supervisor;
+mod table;
 mod task;
 mod undo;
 mod validity;
@@ -98,18 +102,19 @@ pub use cpuset::{effective_cpuset, mask_in_cpuset};
 pub use directory::{has_more_rights_than_caller, path_from_environment, runtime_dir};
 pub use entry::{
     Ban, BanEnd, Entry, Header, Held, Line, LineEnd, Persistent, Pin, PinEnd, Program, Setting,
-    SettingEnd, parse_entries,
+    SettingEnd, Table, TableEnd, parse_entries,
 };
 pub use file::{JournalError, writer_of};
 pub use irqbalance::{BanError, Irqbalance, find_irqbalance};
 pub use line::{ChangedLines, DisplacedLine, LetGoLine, MovedLine};
 pub use persistent::Standing;
 pub use place::{PlaceError, Placed, Released, Style};
-pub use report::{Damage, Foreign, Kept, KeptSetting, LiftedBan, UndoError, UndoReport};
+pub use report::{Damage, Foreign, Kept, KeptSetting, KeptTable, LiftedBan, UndoError, UndoReport};
 pub use session::{Session, SessionOptions};
 pub use setting::{RestoredSetting, SettingError};
 pub use state::{JournalState, PinState, TrackedTask};
 pub use supervised::{SupervisedSession, SupervisorCommand, same_program};
 pub use supervisor::{Supervisor, SupervisorError, supervise};
+pub use table::{ChangedTable, TableError, buckets_by_queue};
 pub use task::{TaskError, TaskRef};
 pub use undo::{UndoOptions, undo, undo_earlier, undo_file};

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::affinity;
-use crate::entry::{Entry, Line, Pin, parse_entries};
+use crate::entry::{Entry, Line, Pin, Setting, Table, parse_entries};
 use crate::file::writer_of;
 use crate::state::JournalState;
 use crate::validity::find_mismatch;
@@ -21,6 +21,10 @@ use crate::validity::find_mismatch;
 pub struct Standing {
     /// Interrupt lines: `set` is what each has now, `before` what it had before all these changes.
     pub lines: Vec<Line>,
+    /// RSS indirection tables, the same.
+    pub tables: Vec<Table>,
+    /// Settings, the same.
+    pub settings: Vec<Setting>,
     /// Threads.
     pub pins: Vec<Pin>,
 }
@@ -33,9 +37,13 @@ impl Standing {
         for path in newest_first(&dir.join("journal")).into_iter().rev() {
             let Some(state) = state_of(&path).filter(JournalState::is_persistent) else { continue };
             state.lines().iter().for_each(|line| standing.add(line));
+            state.tables().iter().for_each(|table| standing.add_table(table));
+            state.settings().iter().for_each(|setting| standing.add_setting(setting));
             standing.pins.extend(state.pinned().cloned());
         }
         standing.lines.retain(Line::is_as_set);
+        standing.tables.retain(Table::is_as_set);
+        standing.settings.retain(Setting::is_as_set);
         let is_as_set = |pin: &Pin| affinity::get(pin.task.tid).is_ok_and(|mask| mask == pin.set);
         standing.pins.retain(|pin| pin.task.is_alive() && is_as_set(pin));
         standing
@@ -53,6 +61,31 @@ impl Standing {
         }
         self.lines.push(added);
     }
+
+    /// Adds a later change of a table.
+    fn add_table(&mut self, table: &Table) {
+        let is_it = |known: &Table| known.root == table.root && known.device == table.device;
+        let mut added = table.clone();
+        if let Some(place) = self.tables.iter().position(is_it) {
+            let earlier = self.tables.remove(place);
+            if earlier.index == added.index && earlier.set == added.before {
+                added.before = earlier.before;
+            }
+        }
+        self.tables.push(added);
+    }
+
+    /// Adds a later change of a setting.
+    fn add_setting(&mut self, setting: &Setting) {
+        let mut added = setting.clone();
+        if let Some(place) = self.settings.iter().position(|known| known.file == setting.file) {
+            let earlier = self.settings.remove(place);
+            if earlier.net_ns == added.net_ns && earlier.set == added.before {
+                added.before = earlier.before;
+            }
+        }
+        self.settings.push(added);
+    }
 }
 
 /// The journals in a directory, those of the writers that were started last first.
@@ -64,14 +97,20 @@ pub(crate) fn newest_first(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Of these journals, the first one whose writer changed a line, too, that this state holds.
+/// Of these journals, the first one whose writer changed something, too, that this state holds.
 pub(crate) fn find_above<'a>(journals: &'a [PathBuf], state: &JournalState) -> Option<&'a PathBuf> {
-    let key = |line: &Line| (line.root.clone(), line.number);
-    let held: BTreeSet<_> = state.lines().iter().map(key).collect();
+    let held = places(state);
     journals.iter().find(|path| {
-        state_of(path)
-            .is_some_and(|above| above.lines().iter().any(|line| held.contains(&key(line))))
+        state_of(path).is_some_and(|above| places(&above).intersection(&held).next().is_some())
     })
+}
+
+/// What this state holds: lines by their files, tables by their devices, settings by their files.
+fn places(state: &JournalState) -> BTreeSet<(PathBuf, String)> {
+    let lines = state.lines().iter().map(|line| (line.file(), String::new()));
+    let tables = state.tables().iter().map(|table| (table.root.clone(), table.device.clone()));
+    let settings = state.settings().iter().map(|setting| (setting.file.clone(), String::new()));
+    lines.chain(tables).chain(settings).collect()
 }
 
 /// What a journal adds up to, if it is valid here.

@@ -30,6 +30,10 @@ pub struct UndoReport {
     pub restored_settings: Vec<PathBuf>,
     /// Settings that were changed by another process since: left as they are.
     pub kept_settings: Vec<KeptSetting>,
+    /// Network devices that have their RSS indirection table of before again.
+    pub restored_tables: Vec<String>,
+    /// Network devices of which another process has changed that table since: left as they are.
+    pub kept_tables: Vec<KeptTable>,
     /// Lines that irqbalance may move again.
     pub lifted_bans: Vec<LiftedBan>,
     /// Journals of another boot (removed), or of another namespace or version (left alone).
@@ -61,6 +65,15 @@ pub struct KeptSetting {
     /// The file in /proc/sys or /sys.
     pub file: PathBuf,
     /// The value that it has.
+    pub found: String,
+}
+
+/// A network device of which another process has changed the RSS indirection table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct KeptTable {
+    /// The device.
+    pub device: String,
+    /// The buckets of each queue in the table that it has, as text.
     pub found: String,
 }
 
@@ -123,6 +136,8 @@ impl UndoReport {
         self.gone.extend(other.gone);
         self.restored_settings.extend(other.restored_settings);
         self.kept_settings.extend(other.kept_settings);
+        self.restored_tables.extend(other.restored_tables);
+        self.kept_tables.extend(other.kept_tables);
         self.lifted_bans.extend(other.lifted_bans);
         self.foreign.extend(other.foreign);
         self.live.extend(other.live);

@@ -63,6 +63,11 @@ impl Setting {
         network_namespace().is_ok_and(|here| here == self.net_ns)
     }
 
+    /// Whether the setting has the value that was written.
+    pub(crate) fn is_as_set(&self) -> bool {
+        self.is_of_this_namespace() && read_value(&self.file).is_ok_and(|found| found == self.set)
+    }
+
     /// Restores the value before, if the setting still has the value that was written.
     pub fn restore(&self) -> Result<RestoredSetting, SettingError> {
         let found = match read_value(&self.file) {

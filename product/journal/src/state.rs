@@ -8,7 +8,9 @@ use std::path::Path;
 use evenkeel_machine::CpuSet;
 
 use crate::affinity::{self, Original};
-use crate::entry::{Ban, Entry, Header, Held, Line, Persistent, Pin, PinEnd, Program, Setting};
+use crate::entry::{
+    Ban, Entry, Header, Held, Line, Persistent, Pin, PinEnd, Program, Setting, Table,
+};
 use crate::task::{TaskRef, now_ns, tick_ns};
 
 /// Held masks of ended processes that compaction keeps, for their orphans.
@@ -53,6 +55,8 @@ pub struct JournalState {
     settings: Vec<Setting>,
     /// The interrupt lines that have an affinity of ours.
     lines: Vec<Line>,
+    /// The network devices that have an RSS indirection table of ours.
+    tables: Vec<Table>,
     /// The lines that irqbalance leaves alone for us.
     bans: Vec<Ban>,
     /// The changes outlive their writer.
@@ -97,6 +101,13 @@ impl JournalState {
                 self.lines.push(line.clone());
             }
             Entry::LineClosed(end) => self.remove_line(&end.root, end.number),
+            Entry::Table(table) => {
+                // A writer announces its next table after it has set the last one.
+                self.confirm_tables();
+                self.remove_table(&table.root, &table.device);
+                self.tables.push(table.clone());
+            }
+            Entry::TableClosed(end) => self.remove_table(&end.root, &end.device),
             Entry::Ban(ban) => {
                 self.remove_ban(&ban.process, ban.line);
                 self.bans.push(ban.clone());
@@ -112,6 +123,15 @@ impl JournalState {
 
     fn remove_line(&mut self, root: &Path, number: u32) {
         self.lines.retain(|known| known.root != root || known.number != number);
+    }
+
+    fn remove_table(&mut self, root: &Path, device: &str) {
+        self.tables.retain(|known| known.root != root || known.device != device);
+    }
+
+    /// Notes that each table was set: the one that the last change replaced is no longer ours.
+    pub fn confirm_tables(&mut self) {
+        self.tables.iter_mut().for_each(|table| table.replaces = None);
     }
 
     fn remove_ban(&mut self, process: &TaskRef, line: u32) {
@@ -272,6 +292,11 @@ impl JournalState {
         &self.lines
     }
 
+    /// The network devices that have a table of ours, those that were changed last at the end.
+    pub fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
     /// The lines that irqbalance was told to leave alone, in the order in which that was done.
     pub fn bans(&self) -> &[Ban] {
         &self.bans
@@ -303,6 +328,7 @@ impl JournalState {
         let mut entries: Vec<Entry> = programs.collect();
         entries.extend(self.settings.iter().cloned().map(Entry::Setting));
         entries.extend(self.lines.iter().cloned().map(Entry::Line));
+        entries.extend(self.tables.iter().cloned().map(Entry::Table));
         entries.extend(self.bans.iter().cloned().map(Entry::Ban));
         let persistent = Entry::Persistent(Persistent { time_ns: now_ns });
         entries.extend(self.is_persistent.then_some(persistent));

@@ -6,7 +6,7 @@
 //!    changes are to outlive their writer and the undo is not meant for such (`persistent`);
 //! 3. parse it; damaged lines are skipped and reported ([`parse_entries`]);
 //! 4. replay it, and give every thread its own mask back, if the thread still has ours ([`restore_all`],
-//!    by the rule in `claim`); free threads that inherited a mask; restore settings and lines;
+//!    by the rule in `claim`); free threads that inherited a mask; restore settings, lines and tables;
 //! 5. append an entry for each thread that is done, so that an undo that is killed itself is completed
 //!    by the next one;
 //! 6. remove the journal, or rename it to `.damaged` if lines were skipped.
@@ -25,11 +25,12 @@ use crate::claim::Claim;
 use crate::cpuset::{effective_cpuset, mask_in_cpuset};
 use crate::directory::{check_is_private, own_uid};
 use crate::entry::{
-    Ban, BanEnd, Entry, Line, LineEnd, Pin, PinEnd, Setting, SettingEnd, parse_entries,
+    Ban, BanEnd, Entry, Line, LineEnd, Pin, PinEnd, Setting, SettingEnd, Table, TableEnd,
+    parse_entries,
 };
 use crate::file::{Lock, MAX_BYTES, append_locked, is_same_file, remove_journal, writer_of};
 use crate::persistent::{find_above, newest_first};
-use crate::report::{Kept, KeptSetting, LiftedBan, UndoError, UndoReport};
+use crate::report::{Kept, KeptSetting, KeptTable, LiftedBan, UndoError, UndoReport};
 use crate::setting::{RestoredSetting, SettingError};
 use crate::state::JournalState;
 use crate::stranger;
@@ -328,6 +329,7 @@ pub(crate) fn restore_all(state: &mut JournalState, written: &mut dyn FnMut(&Ent
     }
     restore_settings(state, written, &mut report);
     restore_lines(state, written, &mut report);
+    restore_tables(state, written, &mut report);
     // After the lines, which irqbalance may move again from then on.
     lift_bans(state, written, &mut report);
     report
@@ -470,6 +472,38 @@ fn restore_lines(
         }
         let end = LineEnd { root: line.root, number: line.number, time_ns: now_ns() };
         let entry = Entry::LineClosed(end);
+        written(&entry);
+        state.apply(&entry);
+    }
+}
+
+/// Restores the RSS indirection tables of network devices.
+fn restore_tables(
+    state: &mut JournalState,
+    written: &mut dyn FnMut(&Entry),
+    report: &mut UndoReport,
+) {
+    for table in state.tables().iter().rev().cloned().collect::<Vec<Table>>() {
+        let device = table.device.clone();
+        if !table.is_of_this_namespace() {
+            let why = "its RSS indirection table is of another network namespace: run `evenkeel undo` \
+                       there";
+            report.add_error(None, None, format!("{device}: {why}"));
+            continue;
+        }
+        match table.restore() {
+            Ok(RestoredSetting::Restored) => report.restored_tables.push(device.clone()),
+            Ok(RestoredSetting::Kept { found }) => {
+                report.kept_tables.push(KeptTable { device: device.clone(), found });
+            }
+            Ok(RestoredSetting::Gone | RestoredSetting::NotHeld) => {}
+            Err(why) => {
+                report.add_error(None, None, why.to_string());
+                continue;
+            }
+        }
+        let end = TableEnd { root: table.root, device, time_ns: now_ns() };
+        let entry = Entry::TableClosed(end);
         written(&entry);
         state.apply(&entry);
     }

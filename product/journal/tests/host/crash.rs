@@ -1,5 +1,6 @@
 //! The writer is killed at each failpoint in turn: after each journal write, affinity call and change of
-//! a setting, a line or irqbalance's list. Each time the supervisor or `undo` restores all of them.
+//! a setting, a line, a table or irqbalance's list. Each time the supervisor or `undo` restores all of
+//! them.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -22,10 +23,12 @@ fn kill_at_every_point(test: &str, supervised: bool) {
     let settings = ["first", "second"].map(|name| dir.path().join(name));
     settings.iter().for_each(|setting| std::fs::write(setting, "0\n").unwrap());
     let affinity_file = put_line(dir.path(), 7, "eth0", "0-1");
+    let table_file = put_table(dir.path(), "eth0", "0 1 0 1");
     let irqbalance = StandIn::start(dir.path(), [9], usize::MAX);
     let is_as_before = || {
         let affinity = std::fs::read_to_string(&affinity_file).unwrap();
         affinity.trim() == "0-1"
+            && table(&table_file) == [0, 1, 0, 1]
             && irqbalance.list() == [9]
             && tasks
                 .iter()

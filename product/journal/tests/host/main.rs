@@ -16,5 +16,6 @@ mod slow_clone;
 mod stand_in;
 mod stranger;
 mod supervisor;
+mod tables;
 mod tools;
 mod unwritable;

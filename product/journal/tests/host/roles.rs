@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use evenkeel_journal::{
-    JournalError, MovedLine, PlaceError, Placed, RestoredSetting, Session, SessionOptions, Style,
-    Supervisor, TaskRef, UndoOptions, failpoint, find_irqbalance, supervise, undo,
+    ChangedTable, JournalError, MovedLine, PlaceError, Placed, RestoredSetting, Session,
+    SessionOptions, Style, Supervisor, TaskRef, UndoOptions, failpoint, find_irqbalance, supervise,
+    undo,
 };
 
 use crate::{slow_clone, tools};
@@ -151,6 +152,10 @@ fn writer() {
     for cpus in ["1", "0"] {
         let moved = session.move_line(&root, 7, "eth0", &cpus.parse().unwrap()).unwrap();
         assert_eq!(moved, MovedLine::Moved);
+    }
+    for queues in [[1, 1, 0, 1], [1, 1, 1, 1]] {
+        let changed = session.change_table(&root, "eth0", &queues).unwrap();
+        assert_eq!(changed, ChangedTable::Changed);
     }
     // The test's own process stands for irqbalance.
     let irqbalance = &find_irqbalance(&root)[0];

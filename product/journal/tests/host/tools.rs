@@ -230,3 +230,18 @@ pub fn put_line(root: &Path, number: u32, name: &str, affinity: &str) -> PathBuf
     std::fs::write(&file, format!("{affinity}\n")).unwrap();
     file
 }
+
+/// An ordinary file that stands for the RSS indirection table of a network device.
+pub fn put_table(root: &Path, device: &str, queues: &str) -> PathBuf {
+    let folder = root.join("ethtool");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join(device);
+    std::fs::write(&file, queues).unwrap();
+    file
+}
+
+/// The queue of each bucket in such a file.
+pub fn table(file: &Path) -> Vec<u32> {
+    let text = std::fs::read_to_string(file).unwrap();
+    text.split_whitespace().map(|queue| queue.parse().unwrap()).collect()
+}
