@@ -2,6 +2,7 @@
 //! `once` move it.
 
 pub mod beside;
+mod cards;
 mod common;
 pub mod companion;
 mod gate;
@@ -18,7 +19,7 @@ use evenkeel_irq::{
     Accounting, Aim, Cpu, Held, Originals, Plan, Snapshot, SourceId, Stay, irqbalance_runs,
     plan_for, watch,
 };
-use evenkeel_journal::{Standing, runtime_dir};
+use evenkeel_journal::{Standing, buckets_by_queue, runtime_dir};
 use evenkeel_machine::CpuSet;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -68,6 +69,7 @@ fn status(args: &IrqStatusArgs) -> Result<i32> {
     println!("{}\n", table(&snapshot).trim_fmt());
     notes(&snapshot).iter().for_each(|line| println!("{line}"));
     picture(&snapshot).iter().for_each(|line| println!("{line}"));
+    cards::lines(&snapshot.devices).iter().for_each(|line| println!("{line}"));
     standing_lines(&standing).iter().for_each(|line| println!("{line}"));
     Ok(0)
 }
@@ -92,7 +94,14 @@ fn standing_words(standing: &Standing) -> Vec<String> {
         format!("{name} (line {number}): CPUs {before} -> CPUs {set}")
     });
     let threads = standing.pins.iter().map(|pin| format!("{}: CPUs {}", pin.task, pin.set));
-    lines.chain(threads).collect()
+    let tables = standing.tables.iter().map(|table| {
+        let [before, set] = [&table.before, &table.set].map(|table| buckets_by_queue(table));
+        format!("{}: buckets by queue {before} -> {set}", table.device)
+    });
+    let settings = standing.settings.iter().map(|setting| {
+        format!("{}: {} -> {}", setting.file.display(), setting.before, setting.set)
+    });
+    lines.chain(threads).chain(tables).chain(settings).collect()
 }
 
 /// What stands as `evenkeel irq once` left it, in words; none: nothing.
@@ -130,6 +139,7 @@ fn show_plan(args: &IrqPlanArgs) -> Result<i32> {
 
 fn words(plan: &Plan, aim: Aim, cpus: &[Cpu]) -> Vec<String> {
     let mut lines: Vec<String> = plan.moves.iter().map(|step| format!("move {step}")).collect();
+    lines.extend(plan.spreads.iter().map(|step| format!("spread {step}")));
     if lines.is_empty() {
         lines.push(format!("Nothing to move: {}.", why_none(aim, cpus)));
     }
@@ -137,6 +147,7 @@ fn words(plan: &Plan, aim: Aim, cpus: &[Cpu]) -> Vec<String> {
     lines.extend(
         stays.map(|Stay { source, name, held }| format!("stays {name} ({source}): {held}")),
     );
+    lines.extend(plan.unspread.iter().map(|(device, why)| format!("stays {device}: {why}")));
     lines
 }
 
@@ -305,6 +316,7 @@ mod tests {
                 source(26, 0, Some(Held::Managed)),
                 source(27, 0, Some(Held::OneCpu)),
             ],
+            devices: Vec::new(),
         }
     }
 
@@ -320,6 +332,32 @@ mod tests {
         assert!(notes.iter().all(|line| line.chars().count() <= 80), "{notes:#?}");
         assert!(notes[0].starts_with("note 1: its affinity has one CPU"), "{notes:#?}");
         assert!(notes.iter().any(|line| line.starts_with("note 2: managed")), "{notes:#?}");
+    }
+
+    #[test]
+    fn a_plan_names_changes_of_tables_and_devices_that_stay() {
+        let spread = evenkeel_irq::Spread {
+            device: "eth0".to_owned(),
+            name: "eth0-TxRx-0".to_owned(),
+            from_queue: 0,
+            to_queue: 1,
+            from: 0,
+            to: 1,
+            buckets: vec![0, 4],
+            of_buckets: 4,
+            pct: 30.0,
+            from_pct: 60.0,
+            after_pct: 30.0,
+        };
+        let plan = Plan {
+            spreads: vec![spread],
+            unspread: vec![("eth1".to_owned(), evenkeel_irq::Unspread::NoTable)],
+            ..Plan::default()
+        };
+        let said = words(&plan, Aim::Level, &snapshot().cpus);
+        assert!(said[0].starts_with("spread eth0: 2 of 4 buckets of queue 0"), "{said:?}");
+        assert!(said[1].starts_with("stays eth1: it has no RSS indirection table"), "{said:?}");
+        assert_eq!(said.len(), 2, "{said:?}");
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub fn main(args: &UndoArgs) -> Result<i32> {
     let is_silent = report.kept.is_empty()
         && report.restored_settings.is_empty()
         && report.kept_settings.is_empty()
+        && report.restored_tables.is_empty()
+        && report.kept_tables.is_empty()
         && report.lifted_bans.is_empty()
         && report.foreign.is_empty()
         && report.live.is_empty()

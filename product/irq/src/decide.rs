@@ -5,8 +5,10 @@
 //! 2. *Level*: the CPU with the largest share of interrupt time gives one source away, to where the
 //!    larger of the two shares becomes smallest. It must become smaller by a clear margin, so on a level
 //!    machine nothing is moved. Repeated until no move helps the CPU with the largest share.
+//! 3. *Spread*: where no move helps that CPU any more, buckets of a card's indirection table are moved
+//!    from its queue to another one (`spread`).
 //!
-//! With the aim `source-aware` the second rule is another one: a source goes to the CPU on which the
+//! With the aim `source-aware` the last two rules are another one: a source goes to the CPU on which the
 //! packets that it brings are received, if most of them are received on one, and that CPU has room for
 //! it.
 //!
@@ -21,12 +23,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::gauge::Burden;
+use crate::margin::{CONSUMER_PCT, MARGIN_PCT, margin_ns};
 use crate::snapshot::{Held, Snapshot, Source, SourceId};
+use crate::spread::{Spread, Unspread, spreads};
 
-/// The largest share must become smaller by this much of the interval, in percent.
-const MARGIN_PCT: u64 = 2;
-/// And by this part of itself.
-const MARGIN_PART: u64 = 8;
 /// Less time than this of the interval, in percent, does not disturb a protected CPU.
 const NOISE_PCT: f64 = 0.1;
 /// A source is moved to no CPU of which interrupts would then take more than this, in percent; but to
@@ -34,8 +34,6 @@ const NOISE_PCT: f64 = 0.1;
 const FULL_PCT: f64 = 80.0;
 /// A kernel thread that spends less of its time than this on one CPU wanders: it is on none.
 const AT_HOME_PCT: u64 = 99;
-/// At least so much of what a source brings is received on the CPU that it is moved to, in percent.
-const CONSUMER_PCT: u64 = 75;
 
 /// What moves are made for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -127,6 +125,10 @@ pub struct Plan {
     pub moves: Vec<Move>,
     /// Sources on the CPU with the largest share, or on a protected one, that must stay, and why.
     pub stays: Vec<Stay>,
+    /// Changes of indirection tables, in this order, after the moves.
+    pub spreads: Vec<Spread>,
+    /// Devices with a busy queue on the CPU with the largest share of which the table stays, and why.
+    pub unspread: Vec<(String, Unspread)>,
 }
 
 /// A source that must stay.
@@ -163,7 +165,10 @@ pub fn plan_for(snapshot: &Snapshot, aim: Aim) -> Plan {
     };
     planner.protect();
     match aim {
-        Aim::Level => while planner.level() {},
+        Aim::Level => {
+            while planner.level() {}
+            planner.spread();
+        }
         Aim::SourceAware => planner.follow_consumers(),
     }
     planner.plan
@@ -244,7 +249,7 @@ impl Planner<'_> {
         let hottest = targets.iter().copied().max_by_key(|cpu| (self.load(*cpu), u32::MAX - cpu));
         let Some(from) = hottest else { return false };
         let largest = self.load(from);
-        let margin = (self.snapshot.interval_ns / 100 * MARGIN_PCT).max(largest / MARGIN_PART);
+        let margin = margin_ns(self.snapshot.interval_ns, largest);
         let mut best: Option<(u64, Source, u32)> = None;
         let sources: Vec<Source> = self.sources_of(from).into_iter().cloned().collect();
         for source in sources.into_iter().filter(|source| source.total_ns() >= margin) {
@@ -269,6 +274,18 @@ impl Planner<'_> {
             }
             None => false,
         }
+    }
+
+    /// Changes of tables for what the moves leave.
+    fn spread(&mut self) {
+        if self.snapshot.devices.is_empty() {
+            return;
+        }
+        let mut after = self.snapshot.clone();
+        for step in &self.plan.moves {
+            after.relocate(step.source, step.to);
+        }
+        (self.plan.spreads, self.plan.unspread) = spreads(&after, &self.targets());
     }
 
     /// Moves each source to the CPU on which what it brings is received, the busiest source first.
@@ -379,7 +396,7 @@ mod tests {
             };
             Snapshot {
                 interval_ns: INTERVAL_NS, accounting: Accounting::Exact,
-                cpus: (0..).zip(other_ns).map(cpu).collect(), sources,
+                cpus: (0..).zip(other_ns).map(cpu).collect(), sources, devices: Vec::new(),
             }
         }
     }

@@ -13,13 +13,22 @@
 //! | `observe` | from two readings to a snapshot |
 //! | `protect` | the CPUs of the program that `--for` names |
 //! | `decide` | from a snapshot to a plan; pure |
+//! | `margin` | what counts as a clear gain; pure |
+//! | `spread` | the part of a plan that is for indirection tables of cards; pure |
+//! | `devices` | what the kernel says of cards and their indirection tables |
+//! | `toeplitz` | the hash by which cards choose a queue; pure |
+//! | `connections` | the TCP connections of this host |
 //! | `rounds` | which move of a plan is made, and what stays for good; pure |
 //! | `once` | all moves of one plan; pure |
-//! | `mover` | moves lines and threads, under the journal |
+//! | `mover` | moves lines and threads, and changes tables, under the journal |
+//! | `xps` | the send queue that follows a line |
 
+mod connections;
 mod counters;
 mod decide;
+mod devices;
 mod gauge;
+mod margin;
 mod mover;
 mod observe;
 mod once;
@@ -27,9 +36,12 @@ mod protect;
 mod records;
 mod rounds;
 mod snapshot;
+mod spread;
 mod sysfs;
 mod threads;
+mod toeplitz;
 mod totals;
+mod xps;
 
 pub use counters::{Counters, CountersError};
 pub use decide::{Aim, Move, Plan, Reason, Stay, plan, plan_for};
@@ -40,4 +52,6 @@ pub use observe::{
 pub use once::once;
 pub use protect::{Program, ProgramError, RunningProgram};
 pub use rounds::{Actuator, Change, Event, MovedByOther, Outcome, Rounds};
-pub use snapshot::{Accounting, Cpu, Held, Napi, Snapshot, Source, SourceId};
+pub use snapshot::{Accounting, Cpu, Device, Held, Napi, Snapshot, Source, SourceId};
+pub use spread::{Spread, Unspread};
+pub use toeplitz::Flow;

@@ -1,21 +1,28 @@
-//! The actuator of `evenkeel irq run` and `once`: moves lines and the kernel threads of threaded NAPI
-//! under the journal, so that everything is taken back whatever ends the run; and has irqbalance leave
-//! the moved lines alone, if that is asked for.
+//! The actuator of `evenkeel irq run` and `once`: moves lines and the kernel threads of threaded NAPI,
+//! and changes indirection tables of network cards, under the journal, so that everything is taken back
+//! whatever ends the run; and has irqbalance leave the moved lines alone, if that is asked for. The send
+//! queue of a line that is moved follows it (`xps`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use evenkeel_journal::{
-    BanError, DisplacedLine, Irqbalance, JournalError, LetGoLine, MovedLine, PlaceError, Placed,
-    Session, SessionOptions, SettingError, Standing, Style, SupervisedSession, SupervisorCommand,
-    SupervisorError, TaskRef, UndoReport, find_irqbalance, undo_earlier,
+    BanError, ChangedTable, DisplacedLine, Irqbalance, JournalError, LetGoLine, MovedLine,
+    PlaceError, Placed, Session, SessionOptions, SettingError, Standing, Style, SupervisedSession,
+    SupervisorCommand, SupervisorError, TableError, TaskRef, UndoReport, find_irqbalance,
+    read_table, undo_earlier,
 };
 
 use crate::decide::Move;
 use crate::observe::Originals;
 use crate::rounds::{Actuator, Change, MovedByOther, Outcome};
 use crate::snapshot::SourceId;
-use crate::threads;
+use crate::spread::Spread;
+use crate::{threads, xps};
+
+/// Between two changes of tables: a card may pause for each.
+const TABLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why nothing can be moved any more.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +49,10 @@ pub struct Mover {
     /// What the lines that an earlier `once` has moved were allowed before.
     standing: Originals,
     irqbalance: Beside,
+    /// The file of the send queue that followed a line, by the line's number.
+    send_queues: BTreeMap<u32, PathBuf>,
+    /// When a table was changed last.
+    table_changed: Option<Instant>,
 }
 
 /// What is done about irqbalance.
@@ -74,6 +85,8 @@ impl Mover {
             placed: BTreeMap::new(),
             standing: Originals::of(&Standing::read(directory)),
             irqbalance: if takes_over { Beside::TakesOver(Vec::new()) } else { Beside::Yields },
+            send_queues: BTreeMap::new(),
+            table_changed: None,
         })
     }
 
@@ -144,6 +157,22 @@ impl Mover {
         }
     }
 
+    /// Has the send queue of a line that was moved follow it. That it cannot is no reason to move the
+    /// line back.
+    fn have_send_queue_follow(&mut self, line: u32, step: &Move) -> Result<(), MoveError> {
+        let following = xps::following(&self.root, line, &step.name, step.to);
+        let Some((file, mask)) = following else { return Ok(()) };
+        match self.session.supervised()?.change_setting(&file, &mask) {
+            Ok(true) => {
+                self.send_queues.insert(line, file);
+            }
+            Ok(false) => {}
+            Err(SettingError::Journal(why)) => return Err(why.into()),
+            Err(why) => tracing::debug!("{why}"),
+        }
+        Ok(())
+    }
+
     /// Takes everything back.
     pub fn close(self) -> UndoReport {
         self.session.close()
@@ -174,6 +203,12 @@ impl Actuator for Mover {
         let lines = session.release_changed_lines()?;
         for line in before.difference(&numbers_of_lines(session)) {
             session.allow_line(*line);
+            // Its send queue, too.
+            if let Some(Err(why)) =
+                self.send_queues.remove(line).map(|file| session.restore_setting(&file))
+            {
+                tracing::debug!("{why}");
+            }
         }
         let by_other = |LetGoLine { number, name, found }| {
             Change::ByOther(MovedByOther { source: SourceId::Line(number), name, found })
@@ -224,7 +259,39 @@ impl Actuator for Mover {
             Err(why) => Outcome::Refused { why: why.to_string() },
         };
         self.allow_unless_moved(line);
+        if outcome == Outcome::Moved {
+            self.have_send_queue_follow(line, step)?;
+        }
         Ok(outcome)
+    }
+
+    fn spread(&mut self, step: &Spread) -> Result<Outcome, MoveError> {
+        let mut table = match read_table(&self.root, &step.device) {
+            Ok(Some(table)) => table,
+            Ok(None) => return Ok(Outcome::Nothing),
+            Err(why) => return Ok(Outcome::Refused { why: why.to_string() }),
+        };
+        for bucket in &step.buckets {
+            match table.get_mut(*bucket as usize) {
+                Some(queue) if *queue == step.from_queue => *queue = step.to_queue,
+                // The table has been changed since this was planned.
+                _ => return Ok(Outcome::Nothing),
+            }
+        }
+        let passed = self.table_changed.map_or(TABLE_PAUSE, |changed| changed.elapsed());
+        std::thread::sleep(TABLE_PAUSE.saturating_sub(passed));
+        let session = self.session.supervised()?;
+        let changed = session.change_table(&self.root, &step.device, &table);
+        self.table_changed = Some(Instant::now());
+        Ok(match changed {
+            Ok(ChangedTable::Changed) => Outcome::Moved,
+            Ok(ChangedTable::Unchanged | ChangedTable::Gone) => Outcome::Nothing,
+            Ok(ChangedTable::LetGo) => {
+                Outcome::Refused { why: "another process has changed it since".to_owned() }
+            }
+            Err(TableError::Journal(why)) => return Err(why.into()),
+            Err(TableError::Device(why)) => Outcome::Refused { why: why.to_string() },
+        })
     }
 }
 
@@ -283,6 +350,106 @@ mod tests {
         let file = root.join(format!("proc/irq/{number}/smp_affinity_list"));
         fs::write(&file, "0-1\n").unwrap();
         file
+    }
+
+    fn to_queue_1(buckets: &[u32]) -> Spread {
+        Spread {
+            device: "eth0".to_owned(),
+            name: "eth0-0".to_owned(),
+            from_queue: 0,
+            to_queue: 1,
+            from: 0,
+            to: 1,
+            buckets: buckets.to_vec(),
+            of_buckets: 4,
+            pct: 20.0,
+            from_pct: 40.0,
+            after_pct: 20.0,
+        }
+    }
+
+    #[test]
+    fn buckets_lead_to_another_queue_and_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        fs::create_dir(root.join("ethtool")).unwrap();
+        let file = root.join("ethtool/eth0");
+        fs::write(&file, "0 1 0 1 0 0").unwrap();
+        let table = || fs::read_to_string(&file).unwrap().trim().to_owned();
+        let mut mover = mover(root);
+        let step = to_queue_1(&[2, 5]);
+        let start = Instant::now();
+        assert_eq!(mover.spread(&step).unwrap(), Outcome::Moved);
+        assert_eq!(table(), "0 1 1 1 0 1");
+        // What was planned for another table; a bucket or a device that is not there.
+        assert_eq!(mover.spread(&step).unwrap(), Outcome::Nothing);
+        assert_eq!(mover.spread(&to_queue_1(&[6])).unwrap(), Outcome::Nothing);
+        let gone = Spread { device: "eth1".to_owned(), ..to_queue_1(&[0]) };
+        assert_eq!(mover.spread(&gone).unwrap(), Outcome::Nothing);
+        assert_eq!(mover.spread(&step.reversed()).unwrap(), Outcome::Moved);
+        assert_eq!(table(), "0 1 0 1 0 0");
+        assert!(start.elapsed() >= TABLE_PAUSE, "two changes in a second");
+        assert_eq!(mover.spread(&step).unwrap(), Outcome::Moved);
+        // Another process sets it.
+        fs::write(&file, "0 0 0 0 0 0").unwrap();
+        let outcome = mover.spread(&to_queue_1(&[0])).unwrap();
+        assert!(matches!(outcome, Outcome::Refused { .. }), "{outcome:?}");
+        let report = mover.close();
+        assert!(report.is_clean() && report.restored_tables.is_empty(), "{report:?}");
+        assert_eq!(table(), "0 0 0 0 0 0");
+    }
+
+    #[test]
+    fn a_changed_table_is_taken_back_at_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        fs::create_dir(root.join("ethtool")).unwrap();
+        let file = root.join("ethtool/eth0");
+        fs::write(&file, "0 1 0 1").unwrap();
+        let mut mover = mover(root);
+        assert_eq!(mover.spread(&to_queue_1(&[0])).unwrap(), Outcome::Moved);
+        let report = mover.close();
+        assert_eq!(report.restored_tables, ["eth0"]);
+        assert_eq!(fs::read_to_string(&file).unwrap().trim(), "0 1 0 1");
+    }
+
+    #[test]
+    fn the_send_queue_of_a_line_follows_it_and_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let file = put_line(root, 4);
+        fs::write(root.join("sys/kernel/irq/4/actions"), "eth0-TxRx-0\n").unwrap();
+        let place = root.join("sys/devices/pci0");
+        fs::create_dir_all(place.join("msi_irqs")).unwrap();
+        fs::write(place.join("msi_irqs/4"), "").unwrap();
+        let queue = root.join("sys/class/net/eth0/queues/tx-0");
+        fs::create_dir_all(&queue).unwrap();
+        std::os::unix::fs::symlink(&place, root.join("sys/class/net/eth0/device")).unwrap();
+        let mask = queue.join("xps_cpus");
+        fs::write(&mask, "1\n").unwrap();
+        let value = |file: &Path| fs::read_to_string(file).unwrap().trim().to_owned();
+        let move_it = |mover: &mut Mover| {
+            let step = Move { name: "eth0-TxRx-0".to_owned(), ..to_cpu_1(4) };
+            assert_eq!(mover.carry_out(&step).unwrap(), Outcome::Moved);
+            assert_eq!((value(&file), value(&mask)), ("1".to_owned(), "2".to_owned()));
+        };
+        let mut mover = yielding(root);
+        move_it(&mut mover);
+        // Another process moves the line: the send queue is as before.
+        fs::write(&file, "0\n").unwrap();
+        assert_eq!(mover.look().unwrap().len(), 1);
+        assert_eq!((value(&file), value(&mask)), ("0".to_owned(), "1".to_owned()));
+        fs::write(&file, "0-1\n").unwrap();
+        move_it(&mut mover);
+        assert!(mover.close().is_clean());
+        assert_eq!((value(&file), value(&mask)), ("0-1".to_owned(), "1".to_owned()));
+    }
+
+    /// One that leaves irqbalance alone.
+    fn yielding(root: &Path) -> Mover {
+        let mut mover = Mover::open(root, Vec::new(), |_| None, false).unwrap();
+        mover.root = root.to_owned();
+        mover
     }
 
     fn mover(root: &Path) -> Mover {

@@ -9,8 +9,10 @@ use evenkeel_machine::{CpuSet, Machine};
 
 use crate::counters::Counters;
 use crate::decide::{Aim, can_move, plan_for};
+use crate::devices;
 use crate::gauge::Gauge;
 use crate::snapshot::{Accounting, Cpu, Held, Napi, Snapshot, Source, SourceId};
+use crate::spread::is_hot;
 use crate::sysfs::{self, Line};
 use crate::threads::{Thread, Threads};
 use crate::totals::{NapiTotals, SoftirqTotals, Totals};
@@ -169,10 +171,21 @@ impl Observer {
             self.last = Some(read(&self.counters, &self.threads)?);
             return Ok(None);
         }
-        let mut snapshot = self.snapshot_of(protected, originals, false, Lines::Busy)?;
+        // A queue that has nothing to do may get buckets of a busy one.
+        let may_spread = self.aim == Aim::Level && is_hot(burden.largest_ns, burden.interval_ns);
+        let which = if may_spread { Lines::BusyDevices } else { Lines::Busy };
+        let mut snapshot = self.snapshot_of(protected, originals, false, which)?;
         let is_line = |id: SourceId| matches!(id, SourceId::Line(_));
+        if may_spread {
+            snapshot.devices = devices::of(&snapshot);
+        }
+        let plan = plan_for(&snapshot, self.aim);
+        // The list of all connections may be long: it is read only where it makes a difference.
+        if !plan.spreads.is_empty() {
+            devices::add_connections(&mut snapshot.devices);
+        }
         let moves_line =
-            plan_for(&snapshot, self.aim).moves.iter().any(|step| is_line(step.source));
+            !plan.spreads.is_empty() || plan.moves.iter().any(|step| is_line(step.source));
         // To look for it takes a look at every process: only where it makes a difference.
         if moves_line && !self.takes_over && self.irqbalance_runs() {
             let lines = snapshot.sources.iter_mut().filter(|source| is_line(source.id));
@@ -207,7 +220,10 @@ impl Observer {
     ) -> Result<Snapshot, ObserveError> {
         self.threads.refresh();
         let has_irqbalance = !self.takes_over && irqbalance_runs();
-        self.snapshot_of(protected, originals, has_irqbalance, Lines::All)
+        let mut snapshot = self.snapshot_of(protected, originals, has_irqbalance, Lines::All)?;
+        snapshot.devices = devices::all();
+        devices::add_connections(&mut snapshot.devices);
+        Ok(snapshot)
     }
 
     fn snapshot_of(
@@ -225,12 +241,17 @@ impl Observer {
         let online = self.machine.online();
         let totals = now.totals.since(&before.totals);
         let is_exact = self.counters.is_ok();
+        let of_device = sysfs::devices(Path::new("/"));
         let lines = match which {
             Lines::All => sysfs::lines(Path::new("/")),
             Lines::Busy => sysfs::some_lines(Path::new("/"), busy_lines(&totals)),
+            Lines::BusyDevices => {
+                let busy = busy_lines(&totals);
+                sysfs::some_lines(Path::new("/"), with_siblings(busy, &of_device))
+            }
         };
         let states = (is_exact, has_irqbalance);
-        let mut sources = line_sources(lines, &totals, &online, originals, states);
+        let mut sources = line_sources((lines, &of_device), &totals, &online, originals, states);
         let before_ns: BTreeMap<_, u64> =
             before.threads.iter().map(|(thread, ns)| (thread.task, *ns)).collect();
         for (thread, ns) in &now.threads {
@@ -254,6 +275,7 @@ impl Observer {
             },
             cpus: online.iter().map(cpu).collect(),
             sources,
+            devices: Vec::new(),
         })
     }
 }
@@ -264,6 +286,15 @@ enum Lines {
     All,
     /// Those that interrupted, or have NAPI instances that were polled.
     Busy,
+    /// The same, and all lines of their devices.
+    BusyDevices,
+}
+
+/// These lines, and all others of their devices.
+fn with_siblings(lines: BTreeSet<u32>, of_device: &BTreeMap<u32, String>) -> BTreeSet<u32> {
+    let devices: BTreeSet<&String> = lines.iter().filter_map(|line| of_device.get(line)).collect();
+    let siblings = of_device.iter().filter(|(_, device)| devices.contains(device));
+    siblings.map(|(line, _)| *line).chain(lines.iter().copied()).collect()
 }
 
 fn busy_lines(totals: &Totals) -> BTreeSet<u32> {
@@ -314,13 +345,12 @@ fn napi_of(totals: &NapiTotals) -> Napi {
 }
 
 fn line_sources(
-    lines: BTreeMap<u32, Line>,
+    (lines, devices): (BTreeMap<u32, Line>, &BTreeMap<u32, String>),
     totals: &Totals,
     online: &CpuSet,
     originals: &Originals,
     (is_exact, has_irqbalance): (bool, bool),
 ) -> Vec<Source> {
-    let devices = sysfs::devices(Path::new("/"));
     let mut sources = Vec::new();
     for (number, mut line) in lines {
         if let Some(before) = originals.before(number, &line) {
@@ -472,6 +502,14 @@ mod tests {
         // Moved from where an administrator put it.
         originals.add(&moved("0-1", "0"));
         assert_eq!(before(&originals, "eth0", "0").as_deref(), Some("0-1"));
+    }
+
+    #[test]
+    fn a_busy_line_brings_those_of_its_device() {
+        let of_device = [(1, "eth0"), (2, "eth0"), (3, "eth1")];
+        let of_device = of_device.map(|(line, device)| (line, device.to_owned())).into();
+        assert_eq!(with_siblings([2, 9].into(), &of_device), [1, 2, 9].into());
+        assert!(with_siblings(BTreeSet::new(), &of_device).is_empty());
     }
 
     #[test]

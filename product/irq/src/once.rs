@@ -1,7 +1,10 @@
-//! The moves of `evenkeel irq once`: all those of one plan, in its order. Pure: an [`Actuator`] acts.
+//! The moves of `evenkeel irq once`: all those of one plan, in its order, and then its changes of
+//! indirection tables. Pure: an [`Actuator`] acts.
+
+use std::collections::BTreeSet;
 
 use crate::decide::{Aim, plan_for};
-use crate::rounds::{Actuator, Event, MovedByOther, Outcome};
+use crate::rounds::{Actuator, Event, MovedByOther, Outcome, unspread};
 use crate::snapshot::{Held, Snapshot};
 
 /// Makes all moves that are planned with this aim for what was observed; returns what is to be said. If
@@ -17,7 +20,8 @@ pub fn once<A: Actuator>(
     let mut events = Vec::new();
     // Each further plan has one source less to move.
     'plan: loop {
-        for step in plan_for(&snapshot, aim).moves {
+        let plan = plan_for(&snapshot, aim);
+        for step in plan.moves {
             let (source, name) = (step.source, step.name.clone());
             let (held, event) = match actuator.carry_out(&step)? {
                 Outcome::Moved => {
@@ -34,6 +38,23 @@ pub fn once<A: Actuator>(
             events.push(event);
             snapshot.hold(source, held);
             continue 'plan;
+        }
+        let mut kept = BTreeSet::new();
+        for step in plan.spreads {
+            // Each change of a table is planned upon those before it.
+            if kept.contains(&step.device) {
+                continue;
+            }
+            match actuator.spread(&step)? {
+                Outcome::Moved => events.push(Event::Spread(step)),
+                Outcome::Nothing => {
+                    kept.insert(step.device);
+                }
+                outcome => {
+                    events.push(unspread(&step.device, outcome));
+                    kept.insert(step.device);
+                }
+            }
         }
         return Ok(events);
     }

@@ -2,10 +2,14 @@
 //! the plan if the round before had planned it, too: so a short burst moves nothing. At most one move a
 //! round, because the plan after a move is made of what it did. Pure: an [`Actuator`] acts.
 //!
+//! A change of an indirection table is one of these moves, made where the plan has no other. What it
+//! brings is a guess, so the round after it looks whether it has levelled; if not, it is taken back, and
+//! the table of that device stays.
+//!
 //! A source stays where it is for good once another process has changed its affinity, or once the kernel
 //! has refused another one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use evenkeel_machine::CpuSet;
@@ -14,6 +18,7 @@ use serde::Serialize;
 
 use crate::decide::{Aim, Move, Reason, plan_for};
 use crate::snapshot::{Held, Snapshot, SourceId};
+use crate::spread::{Spread, Trial};
 
 /// What moves sources.
 pub trait Actuator {
@@ -31,6 +36,12 @@ pub trait Actuator {
     /// # Errors
     /// The run cannot go on; the source was not moved.
     fn carry_out(&mut self, step: &Move) -> Result<Outcome, Self::Error>;
+
+    /// Makes one change of an indirection table.
+    ///
+    /// # Errors
+    /// The run cannot go on; the table was not changed.
+    fn spread(&mut self, step: &Spread) -> Result<Outcome, Self::Error>;
 }
 
 /// What has become of a source that was moved.
@@ -105,6 +116,17 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// Buckets of a device lead to another queue.
+    Spread(Spread),
+    /// That did not level: they lead to their queue of before. The table of the device stays.
+    Withdrawn(Spread),
+    /// The table of a device cannot be changed: that is not tried again.
+    Unspread {
+        /// The device.
+        device: String,
+        /// Why.
+        why: String,
+    },
 }
 
 impl fmt::Display for Event {
@@ -122,6 +144,16 @@ impl fmt::Display for Event {
             Self::Refused { source, name, why } => {
                 write!(f, "stays {name} ({source}), and is not tried again: {why}")
             }
+            Self::Spread(step) => write!(f, "spread {step}"),
+            Self::Withdrawn(Spread { device, buckets, from_queue, to_queue, .. }) => write!(
+                f,
+                "took back {device}: {} buckets of queue {from_queue} that led to queue {to_queue} did \
+                 not level the two CPUs; its table is not changed again",
+                buckets.len()
+            ),
+            Self::Unspread { device, why } => {
+                write!(f, "stays {device}: its RSS indirection table is not changed again: {why}")
+            }
         }
     }
 }
@@ -134,6 +166,12 @@ pub struct Rounds {
     planned: Vec<(SourceId, String, u32, Reason)>,
     /// The sources that stay for good. By name as well: a number may become another source's.
     stays: BTreeMap<(SourceId, String), Held>,
+    /// The changes of tables in the last plan: the device and both queues.
+    planned_spreads: Vec<(String, u32, u32)>,
+    /// The devices of which the table stays for good.
+    kept_tables: BTreeSet<String>,
+    /// The change of the last round, of which this round sees the effect.
+    trial: Option<Trial>,
 }
 
 impl Rounds {
@@ -148,6 +186,9 @@ impl Rounds {
     /// That of the actuator.
     pub fn rest<A: Actuator>(&mut self, actuator: &mut A) -> Result<Vec<Event>, A::Error> {
         self.planned.clear();
+        self.planned_spreads.clear();
+        // At rest nothing shows what a change did.
+        self.trial = None;
         self.look(actuator)
     }
 
@@ -183,7 +224,16 @@ impl Rounds {
                 source.held = Some(*held);
             }
         }
-        let moves = plan_for(&snapshot, self.aim).moves;
+        if let Some(trial) = self.trial.take().filter(|trial| !trial.has_helped(&snapshot)) {
+            events.push(self.withdraw(trial, actuator)?);
+            // What is planned next is for what comes after this.
+            self.planned.clear();
+            self.planned_spreads.clear();
+            return Ok(events);
+        }
+        snapshot.devices.retain(|device| !self.kept_tables.contains(&device.name));
+        let plan = plan_for(&snapshot, self.aim);
+        let moves = plan.moves;
         let key = |step: &Move| (step.source, step.name.clone(), step.to, step.reason);
         // Only the first one: each further move of a plan may depend on those before it.
         if let Some(step) = moves.first()
@@ -205,7 +255,47 @@ impl Rounds {
                 }
             }
         }
+        let of_spread = |step: &Spread| (step.device.clone(), step.from_queue, step.to_queue);
+        if let Some(step) = plan.spreads.first()
+            && moves.is_empty()
+            && self.planned_spreads.contains(&of_spread(step))
+        {
+            match actuator.spread(step)? {
+                Outcome::Moved => {
+                    self.trial = Some(Trial::new(step, &snapshot));
+                    events.push(Event::Spread(step.clone()));
+                }
+                Outcome::Nothing => {}
+                outcome => events.push(self.keep_table(&step.device, outcome)),
+            }
+        }
         self.planned = moves.iter().map(key).collect();
+        self.planned_spreads = plan.spreads.iter().map(of_spread).collect();
         Ok(events)
     }
+
+    /// Takes back a change that has not levelled.
+    fn withdraw<A: Actuator>(&mut self, trial: Trial, actuator: &mut A) -> Result<Event, A::Error> {
+        let step = trial.step;
+        self.kept_tables.insert(step.device.clone());
+        Ok(match actuator.spread(&step.reversed())? {
+            Outcome::Moved | Outcome::Nothing => Event::Withdrawn(step),
+            outcome => self.keep_table(&step.device, outcome),
+        })
+    }
+
+    /// Has the table of a device stay for good, because a change of it was not made.
+    fn keep_table(&mut self, device: &str, outcome: Outcome) -> Event {
+        self.kept_tables.insert(device.to_owned());
+        unspread(device, outcome)
+    }
+}
+
+/// What is said of a device of which the table was not changed.
+pub(crate) fn unspread(device: &str, outcome: Outcome) -> Event {
+    let why = match outcome {
+        Outcome::Refused { why } => why,
+        _ => "another process has changed it since".to_owned(),
+    };
+    Event::Unspread { device: device.to_owned(), why }
 }

@@ -83,6 +83,21 @@ pub struct Napi {
     pub received_bytes: BTreeMap<u32, u64>,
 }
 
+/// A network device, and how its card spreads packets over its queues.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// How many receive queues it has; `None`: its driver does not tell.
+    pub queues: Option<u32>,
+    /// The function by which packets are hashed; `None`: it has no indirection table.
+    pub hash: Option<String>,
+    /// The RSS indirection table: the queue of each bucket. Empty: it has none.
+    pub table: Vec<u32>,
+    /// How many TCP connections of this host are in a bucket, by bucket; empty where that is not known.
+    pub connections: BTreeMap<u32, u32>,
+}
+
 /// One source.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Source {
@@ -175,6 +190,8 @@ pub struct Snapshot {
     pub cpus: Vec<Cpu>,
     /// All sources.
     pub sources: Vec<Source>,
+    /// The network devices, where indirection tables matter; else none.
+    pub devices: Vec<Device>,
 }
 
 impl Snapshot {

@@ -52,10 +52,7 @@ pub(crate) fn lines(root: &Path) -> BTreeMap<u32, Line> {
 }
 
 fn line(root: &Path, number: u32) -> Option<Line> {
-    let name = text(&root.join(format!("sys/kernel/irq/{number}/actions")))?;
-    if name.is_empty() {
-        return None;
-    }
+    let name = name(root, number)?;
     let directory = root.join(format!("proc/irq/{number}"));
     let list = |file: &str| -> CpuSet {
         text(&directory.join(file)).and_then(|list| list.parse().ok()).unwrap_or_default()
@@ -74,7 +71,7 @@ fn line(root: &Path, number: u32) -> Option<Line> {
 }
 
 /// A mask as the kernel writes it: groups of 32 bits in hexadecimal, the last CPUs first.
-fn from_hex(mask: &str) -> Option<CpuSet> {
+pub(crate) fn from_hex(mask: &str) -> Option<CpuSet> {
     let mut cpus = CpuSet::new();
     for (group, digits) in (0..).zip(mask.split(',').rev()) {
         let bits = u32::from_str_radix(digits, 16).ok()?;
@@ -133,7 +130,21 @@ pub(crate) fn queue(name: &str) -> Option<u32> {
     name[name.len() - digits..].parse().ok()
 }
 
-fn text(path: &Path) -> Option<String> {
+/// Whether a handler with this name is for a queue that receives: not for one that only sends, as
+/// `virtio2-output.3` and `eth0-tx-3` are. `ens5-Tx-Rx-3` is for both.
+pub(crate) fn is_for_receiving(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let is_for_sending =
+        name.contains("output") || (name.contains("-tx-") && !name.contains("-rx"));
+    queue(&name).is_some() && !is_for_sending
+}
+
+/// The names of the handlers of a line; `None`: it has none.
+pub(crate) fn name(root: &Path, number: u32) -> Option<String> {
+    text(&root.join(format!("sys/kernel/irq/{number}/actions"))).filter(|name| !name.is_empty())
+}
+
+pub(crate) fn text(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
@@ -169,6 +180,18 @@ mod tests {
             assert_eq!(queue(name), number, "{name}");
         }
         assert_eq!(queue("mlx5_comp3@pci:0000:01:00.0"), Some(3));
+    }
+
+    #[test]
+    fn lines_for_sending_alone_are_told_by_their_names() {
+        for name in
+            ["virtio2-input.3", "eth0-TxRx-1", "ens5-Tx-Rx-0", "eth0-rx-2", "mlx5_comp3@pci:1"]
+        {
+            assert!(is_for_receiving(name), "{name}");
+        }
+        for name in ["virtio2-output.3", "eth0-tx-2", "virtio2-config", "eth0"] {
+            assert!(!is_for_receiving(name), "{name}");
+        }
     }
 
     #[test]

@@ -33,7 +33,8 @@ fn line(number: u32, cpu: u32, permille: u64, allowed: CpuSet) -> Source {
 }
 
 fn snapshot(cpus: Vec<Cpu>, sources: Vec<Source>) -> Snapshot {
-    Snapshot { interval_ns: INTERVAL_NS, accounting: Accounting::Exact, cpus, sources }
+    let accounting = Accounting::Exact;
+    Snapshot { interval_ns: INTERVAL_NS, accounting, cpus, sources, devices: Vec::new() }
 }
 
 fn moves(snapshot: &Snapshot) -> Vec<(SourceId, u32, u32, Reason)> {

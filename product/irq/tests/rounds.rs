@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use evenkeel_irq::{
     Accounting, Actuator, Aim, Change, Cpu, Event, Move, MovedByOther, Outcome, Rounds, Snapshot,
-    Source, SourceId, once,
+    Source, SourceId, Spread, once,
 };
 use evenkeel_machine::CpuSet;
 use proptest::prelude::*;
@@ -33,6 +33,7 @@ fn machine(cpus: u32, permille: &[u64]) -> Snapshot {
         accounting: Accounting::Exact,
         cpus: (0..cpus).map(cpu).collect(),
         sources: (0..).zip(permille).map(line).collect(),
+        devices: Vec::new(),
     }
 }
 
@@ -78,6 +79,10 @@ impl Actuator for Fake {
         source.ns = [(step.to, source.total_ns())].into();
         source.effective = [step.to].into_iter().collect();
         Ok(Outcome::Moved)
+    }
+
+    fn spread(&mut self, step: &Spread) -> Result<Outcome, Self::Error> {
+        panic!("{step}: no device has a table here");
     }
 }
 

@@ -42,8 +42,8 @@ pub enum EthtoolError {
     },
     /// EOPNOTSUPP, when a table is set.
     #[error(
-        "{device}: its driver lets nobody set the RSS indirection table: move the interrupt lines of \
-         its queues instead"
+        "{device}: its driver takes no RSS indirection table: move the interrupt lines of its queues \
+         instead"
     )]
     Fixed {
         /// The device.
@@ -169,7 +169,7 @@ pub fn receive_queues(device: &str) -> Result<Option<u32>, EthtoolError> {
 }
 
 /// Sets the indirection table. Where it is the one that the kernel makes by itself for this number of
-/// queues, the kernel is asked for that: the table then counts as set by nobody, and follows a later
+/// queues, the kernel is asked for that: the table then counts as set by no user, and follows a later
 /// change of the number of queues.
 ///
 /// # Errors
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(receive_queues("lo").unwrap(), None);
         let why = set_table("lo", &[0, 0]).unwrap_err();
         assert!(matches!(why, EthtoolError::Fixed { .. }), "{why}");
-        assert!(why.to_string().starts_with("lo: its driver lets nobody set"), "{why}");
+        assert!(why.to_string().starts_with("lo: its driver takes no RSS"), "{why}");
     }
 
     #[test]

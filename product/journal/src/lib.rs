@@ -115,6 +115,6 @@ pub use setting::{RestoredSetting, SettingError};
 pub use state::{JournalState, PinState, TrackedTask};
 pub use supervised::{SupervisedSession, SupervisorCommand, same_program};
 pub use supervisor::{Supervisor, SupervisorError, supervise};
-pub use table::{ChangedTable, TableError, buckets_by_queue};
+pub use table::{ChangedTable, TableError, buckets_by_queue, read_table};
 pub use task::{TaskError, TaskRef};
 pub use undo::{UndoOptions, undo, undo_earlier, undo_file};

@@ -68,7 +68,12 @@ fn index_of(root: &Path, device: &str) -> Option<u32> {
     }
 }
 
-fn read(root: &Path, device: &str) -> Result<Option<Vec<u32>>, EthtoolError> {
+/// The queue of each bucket now; `None`: there is no such device, or it has no table. `root` is `/`, or
+/// a test's own.
+///
+/// # Errors
+/// [`EthtoolError::Refused`].
+pub fn read_table(root: &Path, device: &str) -> Result<Option<Vec<u32>>, EthtoolError> {
     let Some(file) = stand_in(root, device) else {
         return match ethtool::rss(device) {
             Ok(rss) => Ok(rss.map(|rss| rss.table)),
@@ -113,7 +118,7 @@ impl Table {
         if index_of(&self.root, &self.device) != Some(self.index) {
             return Ok(None);
         }
-        read(&self.root, &self.device)
+        read_table(&self.root, &self.device)
     }
 
     /// Whether the device has the table that was set.
@@ -160,7 +165,7 @@ impl Session {
         if known.is_some() && held.is_none() {
             self.end_table(root, device);
         }
-        let found = if index.is_some() { read(root, device)? } else { None };
+        let found = if index.is_some() { read_table(root, device)? } else { None };
         let (Some(index), Some(found)) = (index, found) else {
             if held.is_some() {
                 self.end_table(root, device);

@@ -38,9 +38,9 @@ pub struct InterruptsSummary {
     pub moves: Vec<Value>,
     /// Sources that another process moved meanwhile, and that were left alone then.
     pub left_alone: Vec<Value>,
-    /// Sources that could not be moved, and why.
+    /// Sources that could not be moved, and why; changes of indirection tables that were taken back.
     pub refused: Vec<Value>,
-    /// Files of affinities that were set back at the end.
+    /// Affinities and indirection tables that were set back at the end.
     pub set_back: usize,
     /// What it comes to, in words.
     pub effect: String,
@@ -106,9 +106,9 @@ impl InterruptsSummary {
             let Value::Object(event) = serde_json::from_str(line)? else { continue };
             for (kind, event) in event {
                 match kind.as_str() {
-                    "moved" => summary.moves.push(event),
+                    "moved" | "spread" => summary.moves.push(event),
                     "let_go" => summary.left_alone.push(event),
-                    "refused" => summary.refused.push(event),
+                    "refused" | "unspread" | "withdrawn" => summary.refused.push(event),
                     "undone" => undone = Some(event),
                     _ => {}
                 }
@@ -118,7 +118,8 @@ impl InterruptsSummary {
             let list = undone.as_ref().and_then(|undone| undone[name].as_array());
             list.map_or(0, Vec::len)
         };
-        summary.set_back = count("turned_back") + count("restored");
+        let kinds = ["turned_back", "restored", "restored_tables"];
+        summary.set_back = kinds.into_iter().map(count).sum();
         let words = summary.moves.iter().map(|step| {
             let name = step["name"].as_str().unwrap_or_default();
             format!("{name}: CPU {} -> CPU {}", step["from"], step["to"])

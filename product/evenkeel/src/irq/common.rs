@@ -58,7 +58,15 @@ pub fn taken_back(report: &UndoReport) -> Vec<String> {
         .lifted_bans
         .iter()
         .map(|ban| format!("irqbalance (process {}) may move line {} again.", ban.pid, ban.line));
-    restored.chain(kept).chain(lifted).collect()
+    let restored_tables = report
+        .restored_tables
+        .iter()
+        .map(|device| format!("{device}: has its earlier RSS indirection table again."));
+    let kept_tables = report.kept_tables.iter().map(|kept| {
+        let (device, found) = (&kept.device, &kept.found);
+        format!("{device}: left with the RSS indirection table of another process ({found}).")
+    });
+    restored.chain(kept).chain(restored_tables).chain(kept_tables).chain(lifted).collect()
 }
 
 /// Prints a line. Not by println, which panics when standard output is closed.

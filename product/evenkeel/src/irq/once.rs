@@ -61,7 +61,8 @@ pub fn main(args: &IrqOnceArgs) -> Result<i32> {
         }
     };
     events.iter().for_each(|event| say(&event.to_string()));
-    let moved = events.iter().filter(|event| matches!(event, Event::Moved(_))).count();
+    let is_move = |event: &&Event| matches!(event, Event::Moved(_) | Event::Spread(_));
+    let moved = events.iter().filter(is_move).count();
     if moved == 0 {
         say(&format!("Nothing is moved: {why_none}."));
         say_report(&mover.close());

@@ -101,6 +101,11 @@ impl Trace {
             Event::LetGo(moved) => format!("left alone {}", moved.name),
             Event::SetBack { name, .. } => format!("set back {name}"),
             Event::Refused { name, .. } => format!("stays {name}"),
+            Event::Spread(step) => {
+                format!("spread {} to queue {}", step.device, step.to_queue)
+            }
+            Event::Withdrawn(step) => format!("took back {}", step.device),
+            Event::Unspread { device, .. } => format!("stays {device}"),
         };
         self.note(&what, &event.to_string());
     }
@@ -265,6 +270,7 @@ mod tests {
             accounting: Accounting::Exact,
             cpus: (0..2).map(cpu).collect(),
             sources: lines.iter().map(source).collect(),
+            devices: Vec::new(),
         }
     }
 

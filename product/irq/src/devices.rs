@@ -1,0 +1,107 @@
+//! How the cards of network devices spread packets over their queues: what the kernel says of each
+//! device. A device without an indirection table is a normal answer.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use evenkeel_journal::ethtool::{self, HashFunction, Rss};
+
+use crate::connections;
+use crate::snapshot::{Device, Snapshot};
+use crate::toeplitz::Flow;
+
+/// All devices of this network namespace, by name.
+pub(crate) fn all() -> Vec<Device> {
+    let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let names: BTreeSet<String> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    read(&names)
+}
+
+/// The devices that sources of a snapshot belong to.
+pub(crate) fn of(snapshot: &Snapshot) -> Vec<Device> {
+    let with_queue = snapshot.sources.iter().filter(|source| source.queue.is_some());
+    read(&with_queue.filter_map(|source| source.device.clone()).collect())
+}
+
+fn read(names: &BTreeSet<String>) -> Vec<Device> {
+    names.iter().map(|name| device(name, rss(name))).collect()
+}
+
+fn rss(name: &str) -> Option<Rss> {
+    ethtool::rss(name).unwrap_or_else(|why| {
+        tracing::debug!("{why}");
+        None
+    })
+}
+
+fn device(name: &str, rss: Option<Rss>) -> Device {
+    Device {
+        name: name.to_owned(),
+        queues: ethtool::receive_queues(name).ok().flatten(),
+        hash: rss.as_ref().map(|rss| rss.hash.to_string()),
+        table: rss.map(|rss| rss.table).unwrap_or_default(),
+        connections: Default::default(),
+    }
+}
+
+/// Adds which buckets the TCP connections of this host are in, where the card hashes by Toeplitz.
+pub(crate) fn add_connections(devices: &mut [Device]) {
+    if devices.iter().all(|device| device.table.is_empty()) {
+        return;
+    }
+    let flows = connections::established(Path::new("/"));
+    for device in devices.iter_mut().filter(|device| !device.table.is_empty()) {
+        if let Some(rss) = rss(&device.name).filter(|rss| rss.table.len() == device.table.len()) {
+            count(device, &rss, &flows);
+        }
+    }
+}
+
+fn count(device: &mut Device, rss: &Rss, flows: &[Flow]) {
+    if rss.hash != HashFunction::Toeplitz || rss.transformation != 0 {
+        return;
+    }
+    for bucket in flows.iter().filter_map(|flow| flow.bucket(&rss.key, rss.table.len())) {
+        *device.connections.entry(bucket).or_default() += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_without_a_table_is_there_all_the_same() {
+        let devices = read(&["lo".to_owned(), "nosuch0".to_owned()].into());
+        let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
+        assert_eq!(names, ["lo", "nosuch0"]);
+        for device in devices {
+            assert_eq!((device.queues, device.hash), (None, None));
+            assert!(device.table.is_empty() && device.connections.is_empty());
+        }
+    }
+
+    #[test]
+    fn connections_are_counted_only_where_their_hash_is_known() {
+        let address = |text: &str| text.parse().unwrap();
+        let flow = Flow { from: address("10.0.0.2:40000"), to: address("10.0.0.1:22") };
+        let known = Rss {
+            hash: HashFunction::Toeplitz,
+            transformation: 0,
+            key: (0..40).collect(),
+            table: vec![0, 1, 0, 1],
+        };
+        let counted = |rss: &Rss| {
+            let mut device = device("nosuch0", Some(rss.clone()));
+            count(&mut device, rss, &[flow, flow]);
+            device.connections
+        };
+        let bucket = flow.bucket(&known.key, 4).unwrap();
+        assert_eq!(counted(&known), [(bucket, 2)].into());
+        assert!(counted(&Rss { hash: HashFunction::Xor, ..known.clone() }).is_empty());
+        assert!(counted(&Rss { transformation: 1, ..known.clone() }).is_empty());
+        assert!(counted(&Rss { key: Vec::new(), ..known }).is_empty());
+    }
+}
