@@ -279,7 +279,7 @@ impl Rounds {
         let step = trial.step;
         self.kept_tables.insert(step.device.clone());
         Ok(match actuator.spread(&step.reversed())? {
-            Outcome::Moved | Outcome::Nothing => Event::Withdrawn(step),
+            Outcome::Moved => Event::Withdrawn(step),
             outcome => self.keep_table(&step.device, outcome),
         })
     }
