@@ -50,6 +50,25 @@ fn a_program_is_not_started_if_its_noise_cannot_be_moved() {
     assert!(!std::path::Path::new(file).exists(), "the program was started");
 }
 
+#[test]
+fn a_device_without_an_indirection_table_is_said_and_no_error() {
+    let host = Host::new();
+    let status = output(&mut host.evenkeel(["irq", "status", "--watch", "10ms"]));
+    let said = text(&status.stdout);
+    assert!(
+        status.status.success() && said.contains("without an indirection table: "),
+        "{status:?}"
+    );
+    let status = output(&mut host.evenkeel(["irq", "status", "--watch", "10ms", "--json"]));
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    let devices = status["devices"].as_array().unwrap();
+    let loopback = devices.iter().find(|device| device["name"] == "lo").unwrap();
+    let wanted = serde_json::json!({
+        "name": "lo", "queues": null, "hash": null, "table": [], "connections": {}
+    });
+    assert_eq!(*loopback, wanted);
+}
+
 /// The command line and the process number of `evenkeel irq run` beside a daemon.
 fn mover(daemon: i32) -> Option<(String, i32)> {
     let children = fs::read_to_string(format!("/proc/{daemon}/task/{daemon}/children")).ok()?;

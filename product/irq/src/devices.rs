@@ -11,6 +11,9 @@ use crate::connections;
 use crate::snapshot::{Device, Snapshot};
 use crate::toeplitz::Flow;
 
+/// The kernel's own key.
+const KEY: &str = "/proc/sys/net/core/netdev_rss_key";
+
 /// All devices of this network namespace, by name.
 pub(crate) fn all() -> Vec<Device> {
     let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
@@ -63,9 +66,25 @@ fn count(device: &mut Device, rss: &Rss, flows: &[Flow]) {
     if rss.hash != HashFunction::Toeplitz || rss.transformation != 0 {
         return;
     }
-    for bucket in flows.iter().filter_map(|flow| flow.bucket(&rss.key, rss.table.len())) {
+    // A driver that tells no key has that which the kernel gives to all that ask it for one.
+    let of_kernel = if rss.key.is_empty() { key_of_kernel() } else { Vec::new() };
+    let key = if rss.key.is_empty() { &of_kernel } else { &rss.key };
+    for bucket in flows.iter().filter_map(|flow| flow.bucket(key, rss.table.len())) {
         *device.connections.entry(bucket).or_default() += 1;
     }
+}
+
+/// The key in hexadecimal with colons that the kernel has made for its drivers; empty: none.
+fn key_of_kernel() -> Vec<u8> {
+    let text = fs::read_to_string(KEY).unwrap_or_default();
+    parse_key(text.trim())
+}
+
+fn parse_key(text: &str) -> Vec<u8> {
+    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
+    let key: Vec<u8> = bytes.collect::<Result<_, _>>().unwrap_or_default();
+    // Zeros: no driver has asked for it.
+    if key.iter().all(|byte| *byte == 0) { Vec::new() } else { key }
 }
 
 #[cfg(test)]
@@ -102,6 +121,14 @@ mod tests {
         assert_eq!(counted(&known), [(bucket, 2)].into());
         assert!(counted(&Rss { hash: HashFunction::Xor, ..known.clone() }).is_empty());
         assert!(counted(&Rss { transformation: 1, ..known.clone() }).is_empty());
-        assert!(counted(&Rss { key: Vec::new(), ..known }).is_empty());
+        assert!(counted(&Rss { key: vec![1; 15], ..known }).is_empty());
+    }
+
+    #[test]
+    fn the_kernels_key_is_hexadecimal_with_colons() {
+        assert_eq!(parse_key("0a:ff:00"), [10, 255, 0]);
+        for none in ["", "00:00:00", "0a:x"] {
+            assert!(parse_key(none).is_empty(), "{none}");
+        }
     }
 }
