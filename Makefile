@@ -40,8 +40,8 @@ COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name)
 
 .PHONY: help demo test tidy native-test bench-test cluster-test fleet-test spank kill-soak vm-test \
 	vm-test-if-fetched vm-lane-1 vm-lane-2 \
-	vm-soak vm-hotplug vm-units vm-adversaries vm-irqbalance vm-kernels nightly vm-mutate sim-soak \
-	sim-adversaries decisions fuzz demo-vm build build-all setup vm-setup lint \
+	vm-soak vm-hotplug vm-units vm-adversaries vm-irqbalance vm-card vm-kernels nightly vm-mutate \
+	sim-soak sim-adversaries decisions fuzz demo-vm build build-all setup vm-setup lint \
 	bench bench-programs bench-keel bench-balance bench-ias bench-zone bench-free bench-sim \
 	bench-refill bench-sais bench-scale cast \
 	results-index release check-release install uninstall deb deb-test dist image image-test \
@@ -188,6 +188,12 @@ vm-irqbalance: vm-setup build
 	CLANG=$$(scripts/clang) \
 		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::irqbalance
 
+## make vm-card        buckets of an emulated network card's indirection table are moved, in a guest
+vm-card: vm-setup build
+	@scripts/card
+	CLANG=$$(scripts/clang) \
+		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::card
+
 ## make vm-kernels     on each kernel what other tests do on some only: what else interrupts, the keel
 ##                     and sais do, and all combinations of policies
 vm-kernels: vm-setup build
@@ -195,11 +201,11 @@ vm-kernels: vm-setup build
 		cargo test --workspace --locked --test vm -- --ignored --nocapture vm::kernels
 
 ## make nightly        what takes longer than CI may: the units in a guest with systemd, adversaries,
-##                     irqbalance, each kernel, benchmarks, Slurm, alerts and containers, the packages
-##                     and the image installed and used, `cargo install`, the site, reports in a
-##                     browser, and arm64
-nightly: vm-units vm-adversaries vm-irqbalance vm-kernels bench-test cluster-test fleet-test deb-test \
-	image-test cargo-install site screenshots arm64
+##                     irqbalance, a network card, each kernel, benchmarks, Slurm, alerts and
+##                     containers, the packages and the image installed and used, `cargo install`, the
+##                     site, reports in a browser, and arm64
+nightly: vm-units vm-adversaries vm-irqbalance vm-card vm-kernels bench-test cluster-test fleet-test \
+	deb-test image-test cargo-install site screenshots arm64
 
 ## make vm-mutate      take out each guard of the keel in turn: which test notices? (ten minutes)
 vm-mutate: vm-setup build

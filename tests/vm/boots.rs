@@ -10,7 +10,7 @@ use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::{
-    Test, adversaries, demo, hotplug, interrupts, invariants, irqbalance, keel, kill_moments,
+    Test, adversaries, card, demo, hotplug, interrupts, invariants, irqbalance, keel, kill_moments,
     policies, replay, sais, shield, support, unequal, units, user_level, users,
 };
 
@@ -57,6 +57,8 @@ enum Execution {
     Counted,
 }
 
+/// The boot with an emulated network card in its guest.
+const CARD: &str = "card";
 /// The boot with Debian's irqbalance in its guest.
 const IRQBALANCE: &str = "irqbalance";
 
@@ -157,9 +159,9 @@ static BOOTS: &[Boot] = &[
 ];
 
 /// Only run when asked for: `make demo-vm`; by name and with `--ignored`, the other tapes; `make
-/// vm-units`; `make vm-adversaries`; `make vm-irqbalance`; `make vm-kernels`, what other tests do on
-/// some kernels only; `make vm-hotplug`; and `make vm-soak`, on four memory nodes with one CPU each and
-/// with two.
+/// vm-units`; `make vm-adversaries`; `make vm-irqbalance`; `make vm-card`; `make vm-kernels`, what other
+/// tests do on some kernels only; `make vm-hotplug`; and `make vm-soak`, on four memory nodes with one CPU
+/// each and with two.
 static ON_DEMAND: &[Boot] = &[
     Boot {
         name: "demo",
@@ -200,6 +202,14 @@ static ON_DEMAND: &[Boot] = &[
         execution: Execution::Fastest,
         first: First::Own,
         tests: &[irqbalance::TESTS],
+    },
+    Boot {
+        name: CARD,
+        kernel: card::KERNEL,
+        topology: || Topology::flat(4),
+        execution: Execution::Fastest,
+        first: First::Own,
+        tests: &[card::TESTS],
     },
     Boot {
         name: "kernels-6.1",
@@ -318,6 +328,9 @@ impl Boot {
             let fetched = evenkeel_vm::cache().join("irqbalance/usr/sbin/irqbalance");
             initramfs.program_as(&fetched, Path::new(irqbalance::INSTALLED))?;
         }
+        if self.name == CARD {
+            card::add_driver(&mut initramfs);
+        }
         let acceleration = match (self.execution, Acceleration::fastest(&kernel, &own)?) {
             (Execution::Counted, _) => Acceleration::Counting,
             (_, fastest) => fastest,
@@ -325,6 +338,9 @@ impl Boot {
         let mut machine = Machine::new(kernel, (self.topology)(), initramfs, acceleration);
         if self.first == First::Systemd {
             machine.silence = SYSTEMD_SILENCE;
+        }
+        if self.name == CARD {
+            machine.devices = card::arguments();
         }
         Ok(machine)
     }

@@ -27,6 +27,7 @@ mod worker;
 
 mod adversaries;
 mod boots;
+mod card;
 mod demo;
 mod hotplug;
 mod interrupts;

@@ -169,7 +169,7 @@ impl Initramfs {
     }
 
     /// Adds file `of` of the host as `path` in the guest.
-    pub(crate) fn copy(&mut self, of: &Path, path: &Path) {
+    pub fn copy(&mut self, of: &Path, path: &Path) {
         self.insert(path, Entry::Copy { of: of.to_owned() });
     }
 

@@ -24,6 +24,8 @@ pub struct Machine {
     pub initramfs: Initramfs,
     /// How instructions are executed.
     pub acceleration: Acceleration,
+    /// Further devices, as arguments of QEMU.
+    pub devices: Vec<String>,
     /// A guest that says nothing for this long, in the host's time, counts as stuck and is killed.
     pub silence: Duration,
     /// Asked while the host waits for the guest: when it returns true, the guest is killed.
@@ -39,7 +41,9 @@ impl Machine {
         acceleration: Acceleration,
     ) -> Self {
         let silence = Duration::from_secs(90);
-        Self { kernel, topology, initramfs, acceleration, silence, give_up: || false }
+        let devices = Vec::new();
+        let give_up = || false;
+        Self { kernel, topology, initramfs, acceleration, devices, silence, give_up }
     }
 
     /// Boots it and waits until the guest is ready.
@@ -79,7 +83,8 @@ impl Machine {
                 to_file.push(console);
                 to_file
             })
-            .args(["-serial", "stdio"]);
+            .args(["-serial", "stdio"])
+            .args(&self.devices);
         command
     }
 }
