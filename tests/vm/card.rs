@@ -50,7 +50,8 @@ pub fn add_driver(initramfs: &mut Initramfs) {
     }
 }
 
-/// QEMU's arguments for the card, with a wire from a UDP port of the host to the same port.
+/// QEMU's arguments for the card, with a wire from a UDP port of the host to the same port. The card wants
+/// a machine with PCI Express.
 pub fn arguments() -> Vec<String> {
     let port = UdpSocket::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let [local, remote] = ["local", "remote"]
@@ -58,7 +59,7 @@ pub fn arguments() -> Vec<String> {
     let mac = MAC.map(|byte| format!("{byte:02x}")).join(":");
     let wire = format!("dgram,id=wire,{local},{remote}");
     let card = format!("igb,netdev=wire,mac={mac},romfile=");
-    ["-netdev", &wire, "-device", &card].map(str::to_owned).to_vec()
+    ["-machine", "q35", "-netdev", &wire, "-device", &card].map(str::to_owned).to_vec()
 }
 
 fn load_driver() {

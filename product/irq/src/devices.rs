@@ -9,23 +9,33 @@ use evenkeel_journal::ethtool::{self, HashFunction, Rss};
 
 use crate::connections;
 use crate::snapshot::{Device, Snapshot};
+use crate::sysfs;
 use crate::toeplitz::Flow;
 
+/// Where /sys has devices, those of one network namespace.
+const DEVICES: &str = "/sys/class/net";
 /// The kernel's own key.
 const KEY: &str = "/proc/sys/net/core/netdev_rss_key";
 
 /// All devices of this network namespace, by name.
 pub(crate) fn all() -> Vec<Device> {
-    let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-    let names: BTreeSet<String> =
-        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    read(&names)
+    let entries = fs::read_dir(DEVICES).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    read(&names.filter(|name| is_here(name)).collect())
 }
 
 /// The devices that sources of a snapshot belong to.
 pub(crate) fn of(snapshot: &Snapshot) -> Vec<Device> {
     let with_queue = snapshot.sources.iter().filter(|source| source.queue.is_some());
-    read(&with_queue.filter_map(|source| source.device.clone()).collect())
+    let names = with_queue.filter_map(|source| source.device.clone());
+    read(&names.filter(|name| is_here(name)).collect())
+}
+
+/// Whether /sys has this name for the device that the ioctl has it for: /sys may show another network
+/// namespace.
+fn is_here(name: &str) -> bool {
+    let index = sysfs::text(&Path::new(DEVICES).join(name).join("ifindex"));
+    index.is_some_and(|index| index.parse().ok() == ethtool::index(name))
 }
 
 fn read(names: &BTreeSet<String>) -> Vec<Device> {
@@ -100,6 +110,12 @@ mod tests {
             assert_eq!((device.queues, device.hash), (None, None));
             assert!(device.table.is_empty() && device.connections.is_empty());
         }
+    }
+
+    #[test]
+    fn a_name_that_is_no_device_is_not_here() {
+        assert!(is_here("lo") && !is_here("nosuch0") && !is_here("."));
+        assert!(all().iter().any(|device| device.name == "lo"));
     }
 
     #[test]

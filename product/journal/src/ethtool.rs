@@ -10,6 +10,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 
+use nix::net::if_::if_nametoindex;
+
 const ETHTOOL_GRXRINGS: u32 = 0x2d;
 const ETHTOOL_GRSSH: u32 = 0x46;
 const ETHTOOL_SRSSH: u32 = 0x47;
@@ -117,6 +119,11 @@ pub struct Rss {
     pub key: Vec<u8>,
     /// The queue of each bucket. A packet's bucket is its hash modulo the number of buckets.
     pub table: Vec<u32>,
+}
+
+/// The number of the device that has this name in this network namespace; `None`: there is none.
+pub fn index(device: &str) -> Option<u32> {
+    if_nametoindex(device).ok()
 }
 
 /// How this device spreads packets; `None`: it has no indirection table that can be read.
@@ -241,6 +248,7 @@ mod tests {
 
     #[test]
     fn a_device_without_a_table_is_no_error() {
+        assert_eq!((index("lo").is_some(), index("nosuch0")), (true, None));
         assert_eq!(rss("lo").unwrap(), None);
         assert_eq!(receive_queues("lo").unwrap(), None);
         let why = set_table("lo", &[0, 0]).unwrap_err();

@@ -6,8 +6,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use nix::net::if_::if_nametoindex;
-
 use crate::entry::{Entry, Table, TableEnd};
 use crate::ethtool::{self, EthtoolError};
 use crate::failpoint;
@@ -64,7 +62,7 @@ fn stand_in(root: &Path, device: &str) -> Option<PathBuf> {
 fn index_of(root: &Path, device: &str) -> Option<u32> {
     match stand_in(root, device) {
         Some(file) => file.exists().then_some(1),
-        None => if_nametoindex(device).ok(),
+        None => ethtool::index(device),
     }
 }
 
