@@ -50,8 +50,8 @@ pub fn add_driver(initramfs: &mut Initramfs) {
     }
 }
 
-/// QEMU's arguments for the card, with a wire from a UDP port of the host to the same port. The card wants
-/// a machine with PCI Express.
+/// QEMU's arguments for the card, with a wire from a UDP port of the host to the same port. The card
+/// wants a machine with PCI Express.
 pub fn arguments() -> Vec<String> {
     let port = UdpSocket::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let [local, remote] = ["local", "remote"]
