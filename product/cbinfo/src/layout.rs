@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn layouts_match_the_header() {
         assert_eq!(size_of::<RawCpu>(), 256);
-        assert_eq!(size_of::<RawTask>(), 19 * 8);
+        assert_eq!(size_of::<RawTask>(), 21 * 8);
         assert_eq!(size_of::<RawEvent>(), 4 * 8);
         assert_eq!(size_of::<RawWakeWord>(), 2 * 8);
         assert_eq!(size_of::<RawWaitRanges>(), 34 * 8);

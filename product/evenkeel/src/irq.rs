@@ -147,7 +147,8 @@ fn words(plan: &Plan, aim: Aim, cpus: &[Cpu]) -> Vec<String> {
     lines.extend(
         stays.map(|Stay { source, name, held }| format!("stays {name} ({source}): {held}")),
     );
-    lines.extend(plan.unspread.iter().map(|(device, why)| format!("stays {device}: {why}")));
+    lines
+        .extend(plan.unspread.iter().map(|table| format!("stays {}: {}", table.device, table.why)));
     lines
 }
 
@@ -282,7 +283,7 @@ fn picture(snapshot: &Snapshot) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_irq::Source;
+    use evenkeel_irq::{Source, StayingTable, Unspread};
 
     use super::*;
 
@@ -351,7 +352,7 @@ mod tests {
         };
         let plan = Plan {
             spreads: vec![spread],
-            unspread: vec![("eth1".to_owned(), evenkeel_irq::Unspread::NoTable)],
+            unspread: vec![StayingTable { device: "eth1".to_owned(), why: Unspread::NoTable }],
             ..Plan::default()
         };
         let said = words(&plan, Aim::Level, &snapshot().cpus);

@@ -150,11 +150,8 @@ mod tests {
         let short = Reason::PhasesTooShort { phase_ns: 2_000_000 };
         let balanced = Reason::Balanced { spread_ppm: 0 };
         let withdrawn = Reason::Withdrawn { pace_per_mille: 990, windows: 9 };
-        for (reason, why) in [
-            (short.clone(), Gainless),
-            (balanced, Equal),
-            (Reason::OneCpu, Equal),
-        ] {
+        for (reason, why) in [(short.clone(), Gainless), (balanced, Equal), (Reason::OneCpu, Equal)]
+        {
             assert_eq!(Useless::seen_in(&plan(reason.clone(), CALM_NS)), Some(why), "{reason}");
             assert_eq!(Useless::seen_in(&plan(reason, CALM_NS - 1)), None);
         }

@@ -348,7 +348,11 @@ impl Watch {
         let now_ns = reading.at_ns;
         let since_ns = self.sampling.as_ref().map_or(now_ns, |sampling| sampling.since_ns);
         let is_new = now_ns - since_ns < FIRST_NS;
-        let hertz = if is_new || self.is_any_exchanged_in_vain(now_ns) { OFTEN_HERTZ } else { SELDOM_HERTZ };
+        let hertz = if is_new || self.is_any_exchanged_in_vain(now_ns) {
+            OFTEN_HERTZ
+        } else {
+            SELDOM_HERTZ
+        };
         let programs = self.programs.keys().filter_map(|number| reading.programs.get(number));
         let mut cpus = used_cpus(programs);
         if let Some(sampling) = self.sampling.as_ref().filter(|sampling| sampling.hertz == hertz) {

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::gauge::Burden;
 use crate::margin::{CONSUMER_PCT, MARGIN_PCT, margin_ns};
 use crate::snapshot::{Held, Snapshot, Source, SourceId};
-use crate::spread::{Spread, Unspread, spreads};
+use crate::spread::{Spread, StayingTable, spreads};
 
 /// Less time than this of the interval, in percent, does not disturb a protected CPU.
 const NOISE_PCT: f64 = 0.1;
@@ -128,7 +128,7 @@ pub struct Plan {
     /// Changes of indirection tables, in this order, after the moves.
     pub spreads: Vec<Spread>,
     /// Devices with a busy queue on the CPU with the largest share of which the table stays, and why.
-    pub unspread: Vec<(String, Unspread)>,
+    pub unspread: Vec<StayingTable>,
 }
 
 /// A source that must stay.

@@ -53,5 +53,5 @@ pub use once::once;
 pub use protect::{Program, ProgramError, RunningProgram};
 pub use rounds::{Actuator, Change, Event, MovedByOther, Outcome, Rounds};
 pub use snapshot::{Accounting, Cpu, Device, Held, Napi, Snapshot, Source, SourceId};
-pub use spread::{Spread, Unspread};
+pub use spread::{Spread, StayingTable, Unspread};
 pub use toeplitz::Flow;

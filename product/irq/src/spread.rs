@@ -88,6 +88,15 @@ impl Spread {
     }
 }
 
+/// A device with a busy queue of which the table stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct StayingTable {
+    /// The device.
+    pub device: String,
+    /// Why.
+    pub why: Unspread,
+}
+
 /// Why the table of a device with a busy queue stays as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -199,13 +208,10 @@ pub(crate) fn is_hot(largest_ns: u64, interval_ns: u64) -> bool {
 
 /// The changes of tables that level what was observed, and devices with a busy queue that stay as they
 /// are. `targets` are the CPUs that take part.
-pub(crate) fn spreads(
-    snapshot: &Snapshot,
-    targets: &[u32],
-) -> (Vec<Spread>, Vec<(String, Unspread)>) {
+pub(crate) fn spreads(snapshot: &Snapshot, targets: &[u32]) -> (Vec<Spread>, Vec<StayingTable>) {
     let mut loads = snapshot.loads();
     let mut made: Vec<Spread> = Vec::new();
-    let mut stays: Vec<(String, Unspread)> = Vec::new();
+    let mut stays: Vec<StayingTable> = Vec::new();
     let sources = snapshot.sources.iter();
     let mut queues: Vec<Queue<'_>> =
         sources.filter_map(|source| Queue::of(source, &snapshot.devices)).collect();
@@ -227,8 +233,8 @@ pub(crate) fn spreads(
                 }
                 Err(Some(why)) if made.is_empty() => {
                     let device = &queues[from].device.name;
-                    if !stays.iter().any(|(known, _)| known == device) {
-                        stays.push((device.clone(), why));
+                    if !stays.iter().any(|known| known.device == *device) {
+                        stays.push(StayingTable { device: device.clone(), why });
                     }
                 }
                 Err(_) => {}
@@ -250,7 +256,7 @@ pub(crate) fn spreads(
         queue.count -= moved;
         queue.buckets.retain(|(_, bucket)| !change.buckets.contains(bucket));
     }
-    stays.retain(|(device, _)| !made.iter().any(|step| step.device == *device));
+    stays.retain(|table| !made.iter().any(|step| step.device == table.device));
     (made, stays)
 }
 

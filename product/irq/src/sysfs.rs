@@ -127,7 +127,10 @@ pub(crate) fn devices(root: &Path) -> BTreeMap<u32, String> {
 pub(crate) fn queue(name: &str) -> Option<u32> {
     let name = name.split('@').next()?;
     let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
-    name[name.len() - digits..].parse().ok()
+    let (before, number) = name.split_at(name.len() - digits);
+    // The number of `eth0` is the device's.
+    let is_of_queue = before.ends_with(['-', '.']) || before.ends_with("comp");
+    number.parse().ok().filter(|_| is_of_queue)
 }
 
 /// Whether a handler with this name is for a queue that receives: not for one that only sends, as
@@ -174,9 +177,12 @@ mod tests {
 
     #[test]
     fn a_queue_is_what_a_name_ends_with() {
-        for (name, number) in
-            [("virtio2-input.3", Some(3)), ("eth0-TxRx-12", Some(12)), ("virtio2-config", None)]
-        {
+        for (name, number) in [
+            ("virtio2-input.3", Some(3)),
+            ("eth0-TxRx-12", Some(12)),
+            ("eth0", None),
+            ("x-config", None),
+        ] {
             assert_eq!(queue(name), number, "{name}");
         }
         assert_eq!(queue("mlx5_comp3@pci:0000:01:00.0"), Some(3));

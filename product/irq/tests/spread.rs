@@ -7,7 +7,7 @@ use std::convert::Infallible;
 
 use evenkeel_irq::{
     Accounting, Actuator, Aim, Change, Cpu, Device, Event, Held, Move, Napi, Outcome, Plan, Rounds,
-    Snapshot, Source, SourceId, Spread, Unspread, once, plan,
+    Snapshot, Source, SourceId, Spread, StayingTable, Unspread, once, plan,
 };
 use evenkeel_machine::CpuSet;
 use proptest::prelude::*;
@@ -149,13 +149,14 @@ fn a_table_stays_where_a_change_cannot_help_and_the_reason_is_given() {
     let unspread = |card: &Card| {
         let made = plan(&card.snapshot());
         assert!(made.spreads.is_empty(), "{card:?}: {made:?}");
-        made.unspread.first().map(|(_, why)| *why)
+        made.unspread.first().map(|table| table.why)
     };
     let without = Card { table: Vec::new(), ..hot.clone() };
     // Its time is that of queues without buckets, as the kernel's view of a card with one queue.
     let mut snapshot = hot.snapshot();
     snapshot.devices[0].table.clear();
-    assert_eq!(plan(&snapshot).unspread, [("eth0".to_owned(), Unspread::NoTable)]);
+    let table = StayingTable { device: "eth0".to_owned(), why: Unspread::NoTable };
+    assert_eq!(plan(&snapshot).unspread, [table]);
     assert_eq!(unspread(&without), None);
     // What the queue brings is received on its CPU; on another one, it is not at home.
     assert_eq!(unspread(&Card { consumer: Some(0), ..hot.clone() }), Some(Unspread::AtHome));

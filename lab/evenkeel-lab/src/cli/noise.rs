@@ -9,6 +9,8 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub struct NoiseArgs {
     /// Make this kind of noise: softirq, fifo, udp or hog; with --verify also all.
+    // Completion takes the argument out of the command and puts it in again, so places are given.
+    #[arg(index = 1)]
     pub kind: String,
     /// Take time of this CPU.
     #[arg(long, default_value_t = 0)]
@@ -29,6 +31,6 @@ pub struct NoiseArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Make the noise while this command runs, and end as it ends.
-    #[arg(last = true, value_name = "CMD", conflicts_with = "verify")]
+    #[arg(index = 2, last = true, value_name = "CMD", conflicts_with = "verify")]
     pub command: Vec<OsString>,
 }
