@@ -12,9 +12,9 @@
 //!    faster CPU, when the lag is worth the two moves.
 //! 3. *Criticality* (`lag/critical.rs`): in phases that are too short for step 2, the task that the
 //!    others wait for gets a faster CPU, once.
-//! 4. *Interval*: the faster the lag grows, the nearer the end of a long phase (`lag/phases.rs`) and the
-//!    shorter the phases (`lag/turns.rs`), the sooner the next look; at rest one second. Where tasks wait
-//!    for each other too often for any move, looks become rare.
+//! 4. *Interval*: the faster the lag grows, the nearer the end of a long phase (`lag/phases.rs`), and
+//!    the shorter the phases (`lag/turns.rs`), the sooner the next look; at rest one second. Where tasks
+//!    wait for each other too often for any move, looks become rare.
 //!
 //! Where less energy is preferred (`lag/efficient.rs`) and a program needs only some of the CPUs, it is
 //! kept on those that need the least, and only step 2 moves tasks among them.
@@ -26,8 +26,8 @@
 //! received the same have done the same work, and time is counted exactly, while spinning is told from
 //! work (`Seen`) by samples. A lag is made up for only within a phase (`lag/memory.rs`): when tasks have
 //! waited and go on (a barrier), all start level. In phases too short to follow from barrier to barrier,
-//! tasks that spin take turns (`lag/turns.rs`). A task that waits more often than it could be moved gains nothing
-//! by being moved, so it only counts; where most are of that kind, nothing is exchanged.
+//! tasks that spin take turns (`lag/turns.rs`). A task that waits more often than it could be moved
+//! gains nothing by being moved, so it only counts; where most are of that kind, nothing is exchanged.
 //!
 //! A *split* (`is_split` in `lag/slots.rs`) is another matter: with more tasks than unequal CPUs, each
 //! CPU gets as many as its capability is worth, and all of them are kept there (`Plan::pins`), also in

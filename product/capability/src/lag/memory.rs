@@ -173,8 +173,8 @@ impl LagState {
         self.slept_since_ns.is_some_and(|since_ns| since_ns < SLEPT_NS)
     }
 
-    /// Whether the tasks waited for each other too often a short time ago. The one with the most work, or
-    /// one that has the CPU that suits its work, sleeps as often, but for a moment.
+    /// Whether the tasks waited for each other too often a short time ago. The one with the most work,
+    /// or one that has the CPU that suits its work, sleeps as often, but for a moment.
     fn waited_often_lately(&self) -> bool {
         self.waited_often_since_ns.is_some_and(|since_ns| since_ns < SLEPT_NS)
     }
@@ -322,7 +322,7 @@ impl LagState {
             let pace_ppm = self.pace_ppm_of(view.cpu);
             let work_ns = work_ns.saturating_mul(pace_ppm) / ALL_PPM;
             let mut spells = known.map(|memory| memory.spells).unwrap_or_default();
-            // Tasks that take turns spin for a moment only, which samples that come seldom hit by chance.
+            // Tasks that take turns spin for a moment, which samples that come seldom hit by chance.
             if !takes_turns || spells::are_frequent(view) {
                 spells.add(view);
             }

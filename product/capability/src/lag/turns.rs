@@ -1,12 +1,12 @@
 //! Taking turns on the fast CPUs, in phases of some 50 to 800 ms whose tasks spin.
 //!
-//! Such phases cannot be followed from barrier to barrier: samples tell when a task began to spin to some
-//! ms only. So barriers count for nothing here. The tasks change places again and again, several times in
-//! each phase, so that they always have received the same, or in the ratio of what each has to do; and
-//! whenever a phase ends, they are as near each other as the last exchange left them.
+//! Such phases cannot be followed from barrier to barrier: samples tell when a task began to spin to
+//! some ms only. So barriers count for nothing here. The tasks change places again and again, several
+//! times in each phase, so that they always have received the same, or in the ratio of what each has to
+//! do; and whenever a phase ends, they are as near each other as the last exchange left them.
 //!
-//! Samples show where that is due (`lag/spells.rs`): where tasks spin in spells so far apart. An error of
-//! theirs does no lasting harm: a task that received too little has the others wait for it, and they
+//! Samples show where that is due (`lag/spells.rs`): where tasks spin in spells so far apart. An error
+//! of theirs does no lasting harm: a task that received too little has the others wait for it, and they
 //! receive more while they spin.
 
 use super::active::Active;
@@ -41,8 +41,8 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Sees what samples told of the tasks until now. Returns whether turns begin or end, and so what leads
-    /// there are means nothing any more.
+    /// Sees what samples told of the tasks until now. Returns whether turns begin or end: what leads there
+    /// are means nothing then.
     pub(super) fn pass(
         &mut self,
         active: &[Active<'_>],

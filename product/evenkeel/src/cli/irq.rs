@@ -20,8 +20,8 @@ pub struct IrqArgs {
 /// Its parts.
 #[derive(Debug, Subcommand)]
 pub enum IrqPart {
-    /// Show each interrupt line and NAPI instance: its CPUs, interrupts, packets and time; and the queues
-    /// of network cards.
+    /// Show each interrupt line and NAPI instance: its CPUs, interrupts, packets and time; and the
+    /// queues of network cards.
     Status(IrqStatusArgs),
     /// Show which interrupts would be moved, where to and why; change nothing.
     Plan(IrqPlanArgs),
