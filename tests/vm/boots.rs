@@ -160,8 +160,8 @@ static BOOTS: &[Boot] = &[
 
 /// Only run when asked for: `make demo-vm`; by name and with `--ignored`, the other tapes; `make
 /// vm-units`; `make vm-adversaries`; `make vm-irqbalance`; `make vm-card`; `make vm-kernels`, what
-/// other tests do on some kernels only; `make vm-hotplug`; and `make vm-soak`, on four memory nodes with one CPU
-/// each and with two.
+/// other tests do on some kernels only; `make vm-hotplug`; and `make vm-soak`, on four memory nodes with
+/// one CPU each and with two.
 static ON_DEMAND: &[Boot] = &[
     Boot {
         name: "demo",

@@ -30,7 +30,7 @@ const FIRST_NS: u64 = 2_000_000_000;
 /// each sample leaves the guest (`evenkeel-lab bench waiting`). A prime: few programs repeat themselves
 /// as often.
 pub const SELDOM_HERTZ: u64 = 61;
-/// A program is watched, or sampled often, for so long after the last interval with a reason for it.
+/// A program is watched for so long after the last interval with a reason for it.
 const LINGER_NS: u64 = 2_000_000_000;
 /// How long barriers are counted, ...
 pub const WINDOW_NS: u64 = 12_000_000;

@@ -41,8 +41,8 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Sees what samples told of the tasks until now. Returns whether turns begin or end: what leads there
-    /// are means nothing then.
+    /// Sees what samples told of the tasks until now. Returns whether turns begin or end: leads mean
+    /// nothing then.
     pub(super) fn pass(
         &mut self,
         active: &[Active<'_>],

@@ -3,8 +3,8 @@
 
 use evenkeel_capability::Snapshot;
 
-use super::LINGER_NS;
-
+/// It is sampled often for so long after the last interval with a reason for it.
+const LINGER_NS: u64 = 2_000_000_000;
 /// Spinning counts for so much time of a program's tasks, ...
 const COUNTED_NS: u64 = 2_000_000_000;
 /// ... and is much from this share of it on: 1/8.

@@ -88,8 +88,8 @@ fn a_program_is_sampled_often_while_its_tasks_spin_although_they_are_exchanged()
         watch.attend(1, &seen, has_exchanged, 1000);
         watch.is_any_exchanged_in_vain(1000 + later_ns)
     };
-    assert!(is_often(INTERVAL_NS / 2, true, LINGER_NS - 1));
-    assert!(!is_often(INTERVAL_NS / 2, true, LINGER_NS));
+    assert!(is_often(INTERVAL_NS / 2, true, 1_999_999_999));
+    assert!(!is_often(INTERVAL_NS / 2, true, 2_000_000_000));
     assert!(!is_often(INTERVAL_NS / 20, true, 0), "they hardly spin");
     assert!(!is_often(INTERVAL_NS / 2, false, 0), "none is moved");
 }
