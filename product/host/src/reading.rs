@@ -376,7 +376,7 @@ impl Reading {
                 let Freedom { allowed, fixed } =
                     if now.has_slept_since(&then) { Freedom::default() } else { freedom(id, now) };
                 let sampled = |of: fn(&TaskReading) -> u64| {
-                    if seen.spinning { of(&now).saturating_sub(of(&then)) as u32 } else { 0 }
+                    if seen.spinning { of(now).saturating_sub(of(&then)) as u32 } else { 0 }
                 };
                 let view = TaskView {
                     id,
