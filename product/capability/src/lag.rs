@@ -178,7 +178,7 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
                 next_ns: state.interval_ns,
             };
             exchange.change_places(&deal, &mut moves, &mut reasons);
-            if let Some(interval_ns) = state.turns.last_ns(&moves, min_interval_ns) {
+            if let Some(interval_ns) = state.turns.swing_ns(&moves, min_interval_ns) {
                 state.interval_ns = interval_ns;
             }
             if moves.is_empty() && reasons.is_empty() && !deal.is_split {

@@ -97,7 +97,7 @@ pub(crate) fn newest_first(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Of these journals, the first one whose writer changed something, too, that this state holds.
+/// Of these journals, the first one by a writer that changed something, too, that this state holds.
 pub(crate) fn find_above<'a>(journals: &'a [PathBuf], state: &JournalState) -> Option<&'a PathBuf> {
     let held = places(state);
     journals.iter().find(|path| {

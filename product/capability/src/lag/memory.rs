@@ -250,21 +250,21 @@ impl LagState {
         let most_ns = interval_ns.saturating_mul(2);
         self.sees_spinning = snapshot.seen.spinning;
         let takes_turns = self.turns.are_taken();
-        let kind = if takes_turns {
+        let looks = if takes_turns {
             Looks::Often
         } else if self.phases.are_known() {
             Looks::ByPhase
         } else {
             Looks::Usual
         };
-        self.beat.pass(interval_ns, snapshot.seen.barriers, kind);
+        self.beat.pass(interval_ns, snapshot.seen.barriers, looks);
         let short_ns = self.beat.short_period_ns(self.long_ns()).or(self.turns.short_phase_ns());
         let (mut views, others): (Vec<&TaskView>, Vec<&TaskView>) =
             snapshot.tasks.iter().partition(|view| view.wanted_some(interval_ns));
         views.sort_unstable_by_key(|view| view.id);
         let mut known = self.take_known();
         if snapshot.seen.redefined {
-            // What was taken for work may have been waiting, so no lead says anything.
+            // What was taken for work may have been waiting, and a barrier may have been missed.
             for (_, memory) in &mut known {
                 *memory = TaskMemory {
                     lead_ns: 0,

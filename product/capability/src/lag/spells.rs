@@ -5,8 +5,8 @@
 //! two differ from the one before them, the first that finds it spinning and the first that finds it
 //! at work again. So the number of such changes gives the number of phases. In phases that are shorter
 //! than the time between two samples, each sample falls as it likes: of samples of which a share p
-//! finds the task spinning, 2 p (1 - p) then differ from the one before. A program whose samples
-//! differ so often has phases too short to be balanced in, whatever their number says.
+//! finds the task spinning, 2 p (1 - p) then differ from the one before. Where they differ
+//! so often, phases are too short to be balanced in, whatever their number says.
 
 use crate::snapshot::TaskView;
 

@@ -1,4 +1,4 @@
-//! Taking turns on the fast CPUs, in phases of some 50 to 800 ms whose tasks spin.
+//! Taking turns on the fast CPUs, in phases of some 50 to 800 ms at the end of which tasks spin.
 //!
 //! Such phases cannot be followed from barrier to barrier: samples tell when a task began to spin to
 //! some ms only. So barriers count for nothing here. The tasks change places again and again, several
@@ -114,7 +114,7 @@ impl Turns {
     /// then go as far ahead as in half of an interval. So leads swing evenly to both sides, and a phase
     /// that ends at any moment finds the tasks half as far apart as if they changed places when they
     /// are level.
-    pub(super) fn last_ns(&self, moves: &[Move], min_interval_ns: u64) -> Option<u64> {
+    pub(super) fn swing_ns(&self, moves: &[Move], min_interval_ns: u64) -> Option<u64> {
         let interval_ns = self.interval_ns(min_interval_ns)?;
         let catches_up_ns = |made: &Move| match made.reason {
             Reason::Behind { lag_ns, from_ppm, to_ppm } => {
