@@ -19,6 +19,7 @@ typedef __u64 u64;
 #include "witness.h"
 
 #define TASK_DEAD 0x80		/* kernel: include/linux/sched.h */
+#define TASK_WAKING 0x200
 #define ON_RQ_QUEUED 1		/* kernel: kernel/sched/sched.h */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -31,7 +32,13 @@ struct sched_entity {
 	unsigned char sched_delayed;	/* since 6.12 */
 };
 
+struct thread_info {
+	u32 cpu;
+};
+
 struct task_struct {
+	struct thread_info thread_info;
+	unsigned int __state;
 	int pid;
 	int prio;
 	int static_prio;
@@ -144,7 +151,12 @@ int BPF_PROG(on_migrate, struct task_struct *task, int to)
 SEC("fexit/set_cpus_allowed_common")
 int BPF_PROG(on_affinity, struct task_struct *task, struct affinity_context *how)
 {
-	return report(WITNESS_AFFINITY, task, 0);
+	u32 wakes_on = 0;
+
+	/* Then its CPU is chosen, and it waits in that CPU's list of wake-ups (kernel: ttwu_queue_wakelist()). */
+	if (BPF_CORE_READ(task, __state) == TASK_WAKING)
+		wakes_on = 1 + BPF_CORE_READ(task, thread_info.cpu);
+	return report(WITNESS_AFFINITY, task, wakes_on);
 }
 
 SEC("tp_btf/sched_process_fork")

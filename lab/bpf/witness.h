@@ -10,7 +10,7 @@ enum witness_kind {
 	WITNESS_SWITCH,		/* task left the CPU to other */
 	WITNESS_WAKEUP,
 	WITNESS_MIGRATE,	/* to CPU other */
-	WITNESS_AFFINITY,
+	WITNESS_AFFINITY,	/* other: 1 + the CPU that it is about to wake on, or 0 */
 	WITNESS_FORK,		/* other is the child */
 	WITNESS_EXIT,
 };

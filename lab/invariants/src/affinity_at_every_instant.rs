@@ -3,7 +3,8 @@
 //!
 //! Until it leaves, a higher class may preempt it and its CPU may switch back to it: the kernel writes
 //! the mask first and sends the stopper thread afterwards, and a preempted task stays at the head of
-//! its local queue (kernel: `affine_move_task()`, `put_prev_task_scx()`).
+//! its local queue (kernel: `affine_move_task()`, `put_prev_task_scx()`). So may a task begin that was in
+//! a CPU's list of wake-ups when its mask was set (kernel: `ttwu_queue_wakelist()`).
 
 use crate::event::{Event, IDLE, Tid, What};
 use crate::findings::{Checker, Findings, Limits};
@@ -68,6 +69,7 @@ impl Checker for AffinityAtEveryInstant {
 #[cfg(test)]
 mod tests {
     use crate::event::Left::*;
+    use crate::event::What;
     use crate::test_events::*;
 
     #[test]
@@ -111,6 +113,27 @@ mod tests {
             switch(6, 1, 8, Runnable, 7),
         ]);
         assert_eq!(broken_by(&back.collect::<Vec<_>>(), 6), ["affinity_at_every_instant"]);
+    }
+
+    #[test]
+    fn a_waking_task_may_begin_on_the_chosen_cpu_within_the_grace() {
+        let woken = [
+            affinity(0, 7, "0-1"),
+            switch(1, 1, 7, Asleep, 0),
+            affinity(2, 7, "0"),
+            at(2, What::Waking { task: 7, on: 1 }),
+            wake(3, 7),
+            switch(4, 1, 0, Runnable, 7),
+            switch(5, 1, 7, Runnable, 0),
+        ];
+        assert!(broken_by(&woken, 9).is_empty());
+        // Not on another CPU, and not once the grace is over.
+        let mut elsewhere = woken.clone();
+        elsewhere[3] = at(2, What::Waking { task: 7, on: 2 });
+        assert_eq!(broken_by(&elsewhere, 9), ["affinity_at_every_instant"]);
+        let mut late = woken;
+        (late[5].time_ns, late[6].time_ns) = (ms(8), ms(9));
+        assert_eq!(broken_by(&late, 9), ["affinity_at_every_instant"]);
     }
 
     #[test]

@@ -78,6 +78,13 @@ pub enum What {
         /// All CPUs that it may run on.
         allowed: CpuSet,
     },
+    /// When its mask was set, a task was about to wake, and the CPU where it does was already chosen.
+    Waking {
+        /// The task.
+        task: Tid,
+        /// The CPU.
+        on: u32,
+    },
     /// From now on a task competes like this.
     Class {
         /// The task.

@@ -38,7 +38,8 @@ pub struct Task {
     pub allowed: Option<CpuSet>,
     /// When its mask changed last.
     pub allowed_since_ns: u64,
-    /// The CPU that it ran on when its mask changed, until it runs on another one.
+    /// The CPU that it ran on, or was about to wake on, when its mask changed, until it runs on another
+    /// one.
     pub caught_on: Option<u32>,
     /// How it competes, if an event said so.
     pub class: Option<Class>,
@@ -201,6 +202,7 @@ impl State {
                     _ => None,
                 };
             }
+            What::Waking { task, on } => self.known(*task).caught_on = Some(*on),
             What::Class { task, class } => {
                 // It leaves the count of runnable tasks, and returns to it if its new class is fair.
                 let condition = self.known(*task).condition;

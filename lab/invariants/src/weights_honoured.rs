@@ -160,8 +160,11 @@ impl Checker for WeightsHonoured {
             What::Affinity { task, .. } | What::Class { task, .. } | What::Exit { task } => {
                 self.leave(task);
             }
-            What::Migrate { .. } | What::Fork { .. } | What::Group { .. } | What::Shield { .. } => {
-            }
+            What::Migrate { .. }
+            | What::Waking { .. }
+            | What::Fork { .. }
+            | What::Group { .. }
+            | What::Shield { .. } => {}
         }
     }
 

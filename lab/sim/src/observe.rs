@@ -157,6 +157,8 @@ impl Observer {
                 self.mix(u64::from(*task) | 5 << 32);
                 allowed.as_words().iter().for_each(|word| self.mix(*word));
             }
+            // A simulated task is chosen a CPU and wakes there at once.
+            What::Waking { .. } => {}
             What::Class { task, .. } => self.mix(u64::from(*task) | 6 << 32),
             What::Exit { task } => self.mix(u64::from(*task) | 7 << 32),
             // A group changes only as the workload says.
@@ -287,6 +289,7 @@ fn involves(what: &What, tasks: &[u32]) -> bool {
         What::Wakeup { task }
         | What::Migrate { task, .. }
         | What::Affinity { task, .. }
+        | What::Waking { task, .. }
         | What::Class { task, .. }
         | What::Exit { task } => tasks.contains(task),
         What::Fork { child } => tasks.contains(child),

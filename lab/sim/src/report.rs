@@ -375,6 +375,7 @@ fn line_of(what: &evenkeel_invariants::What, workload: &Workload) -> String {
         }
         What::Migrate { task, to } => format!("{} migrates to CPU {to}", name(task)),
         What::Affinity { task, allowed } => format!("{} may use {allowed}", name(task)),
+        What::Waking { task, on } => format!("{} is about to wake on CPU {on}", name(task)),
         What::Class { task, class } => format!("{} is {class:?}", name(task)),
         What::Fork { child } => format!("forks {}", name(child)),
         What::Exit { task } => format!("{} ends", name(task)),

@@ -29,6 +29,7 @@ pub(crate) struct RawEvent {
 const SWITCH: u32 = 0;
 const WAKEUP: u32 = 1;
 const MIGRATE: u32 = 2;
+const AFFINITY: u32 = 3;
 const FORK: u32 = 4;
 const EXIT: u32 = 5;
 
@@ -73,7 +74,8 @@ impl Reader {
             WAKEUP => emit(What::Wakeup { task: raw.task }),
             MIGRATE => emit(What::Migrate { task: raw.task, to: raw.other }),
             EXIT => emit(What::Exit { task: raw.task }),
-            // A change of affinity was passed on above, if the mask is new.
+            // The new mask itself was passed on above.
+            AFFINITY if raw.other > 0 => emit(What::Waking { task: raw.task, on: raw.other - 1 }),
             _ => {}
         }
     }
@@ -132,9 +134,11 @@ mod tests {
             ]
         );
         assert_eq!(read(&mut reader, &record(WAKEUP, 7, 0)), [wakeup]);
-        let narrowed = RawEvent { allowed: 0b10, ..record(3, 7, 0) };
+        let narrowed = RawEvent { allowed: 0b10, ..record(AFFINITY, 7, 0) };
         let affinity = What::Affinity { task: 7, allowed: allowed("1") };
         assert_eq!(read(&mut reader, &narrowed), [affinity]);
+        let waking = RawEvent { allowed: 0b10, ..record(AFFINITY, 7, 1) };
+        assert_eq!(read(&mut reader, &waking), [What::Waking { task: 7, on: 0 }]);
         // A child of this number is another task.
         let said = read(&mut reader, &RawEvent { allowed: 0b10, ..record(FORK, 1, 7) });
         assert_eq!(said.len(), 3);
