@@ -22,7 +22,7 @@ use crate::clock::{boottime_ns, monotonic_ns, start_ns};
 use crate::decision::{Decision, Refusal};
 use crate::observe::{Accounting, ObserveError, Observer};
 use crate::options::{Options, Placement};
-use crate::place::{GuardedError, place};
+use crate::place::{GuardedError, Placer};
 use crate::program::{Program, task_ref};
 use crate::reading::{Freedom, Reading, TaskReading};
 use crate::rest::Useless;
@@ -474,6 +474,7 @@ impl Balancer {
             !threads.is_some_and(|threads| threads.is_full(process)) && is_young()
         };
         let pins: BTreeMap<TaskId, u32> = plan.pins.iter().map(|pin| (pin.task, pin.cpu)).collect();
+        let mut placer = Placer::new(session);
         for Place { task: id, from, to, reason } in places(plan, snapshot) {
             let Some(process) = processes.get(&id).copied() else { continue };
             let is_held = pins.contains_key(&id);
@@ -485,7 +486,7 @@ impl Balancer {
             let style =
                 if may_pin && !is_settling(id, process) { Style::Hard } else { Style::Soft };
             let mut count_move = || reason.map(|reason| totals.count_move(reason));
-            match place(session, &task, from, to, style) {
+            match placer.place(&task, from, to, style) {
                 Ok(Placed::Pinned) => {
                     count_move();
                     is_pinned = true;
@@ -532,6 +533,7 @@ impl Balancer {
                 }
             }
         }
+        drop(placer);
         if is_pinned && !self.urgent {
             self.set_urgent();
         }

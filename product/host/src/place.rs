@@ -15,19 +15,53 @@ pub enum GuardedError {
     Supervisor(#[from] SupervisorError),
 }
 
-/// Places a task that was last seen on CPU `from` on CPU `cpu`
-/// ([`evenkeel_journal::Session::place`]).
-///
-/// # Errors
-/// [`GuardedError`]; the task is then as it was.
-pub(crate) fn place(
-    guarded: &mut SupervisedSession,
-    task: &TaskRef,
-    from: u32,
-    cpu: u32,
-    style: Style,
-) -> Result<Placed, GuardedError> {
-    let session = guarded.supervised()?;
-    let _visit = if style == Style::Soft { Visit::to(from) } else { None };
-    Ok(session.place(task, cpu, style)?)
+/// The moves of one plan. Tasks that are moved softly have their own masks again when it is dropped,
+/// once all are in place: between the two moves of an exchange a CPU is idle, and the kernel would pull
+/// the task that has just left it back.
+pub(crate) struct Placer<'a> {
+    guarded: &'a mut SupervisedSession,
+    softly: Vec<TaskRef>,
+}
+
+impl<'a> Placer<'a> {
+    pub fn new(guarded: &'a mut SupervisedSession) -> Self {
+        Self { guarded, softly: Vec::new() }
+    }
+
+    /// Places a task that was last seen on CPU `from` on CPU `cpu`
+    /// ([`evenkeel_journal::Session::place`]).
+    ///
+    /// # Errors
+    /// [`GuardedError`]; the task is then as it was.
+    pub fn place(
+        &mut self,
+        task: &TaskRef,
+        from: u32,
+        cpu: u32,
+        style: Style,
+    ) -> Result<Placed, GuardedError> {
+        let session = self.guarded.supervised()?;
+        if style == Style::Hard {
+            return Ok(session.place(task, cpu, style)?);
+        }
+        let _visit = Visit::to(from);
+        let placed = session.place(task, cpu, Style::Hard)?;
+        if matches!(placed, Placed::Yielded { .. }) {
+            return Ok(placed);
+        }
+        self.softly.push(*task);
+        Ok(if placed == Placed::Pinned { Placed::Moved } else { placed })
+    }
+}
+
+impl Drop for Placer<'_> {
+    fn drop(&mut self) {
+        let session = self.guarded.session();
+        for task in &self.softly {
+            match session.release(task) {
+                Ok(_) | Err(PlaceError::Gone { .. }) => {}
+                Err(why) => tracing::warn!("{why}"),
+            }
+        }
+    }
 }
