@@ -5,12 +5,13 @@
 //!
 //! - Short slices for the balancer, so that its deadline is the earlier one (EEVDF, Linux 6.12; older
 //!   kernels ignore it). Its share of the CPU stays the same.
-//! - A task is moved from its own CPU ([`Visit`]). While the balancer runs there, the task waits and
+//! - A task is moved from its own CPU ([`Visits`]). While the balancer runs there, the task waits and
 //!   migrates at once. A *running* task has to wait for the kernel's migration thread, and the balancer
 //!   sleeps until then and queues for a CPU again.
 
 use evenkeel_journal::affinity::{self, Original};
 use evenkeel_journal::mask_in_cpuset;
+use evenkeel_machine::CpuSet;
 use nix::errno::Errno;
 
 /// The shortest slice that the kernel grants.
@@ -50,27 +51,31 @@ pub(crate) fn ask_for_short_slices() -> Result<(), Errno> {
     Ok(())
 }
 
-/// A stay of the calling thread on one CPU. Dropped, it gives the thread its own mask back.
-pub(crate) struct Visit {
+/// The calling thread goes from CPU to CPU. Dropped, it gives the thread its own mask back.
+pub(crate) struct Visits {
     tid: i32,
+    mask: CpuSet,
     own: Original,
 }
 
-impl Visit {
-    /// Moves the calling thread to a CPU. `None` where its mask forbids that: the move that follows then
-    /// only takes longer.
-    pub(crate) fn to(cpu: u32) -> Option<Self> {
+impl Visits {
+    /// Moves the calling thread to a first CPU. `None` where its mask forbids that: the move that follows
+    /// then only takes longer.
+    pub(crate) fn begin(cpu: u32) -> Option<Self> {
         let tid = nix::unistd::gettid().as_raw();
         let (mask, effective) = mask_in_cpuset(tid).ok()?;
-        if !mask.contains(cpu) {
-            return None;
-        }
-        affinity::set(tid, &std::iter::once(cpu).collect()).ok()?;
-        Some(Self { tid, own: Original::of(&mask, &effective) })
+        let visits = Self { tid, own: Original::of(&mask, &effective), mask };
+        visits.go_on(cpu).then_some(visits)
+    }
+
+    /// Moves it to the next one. False where its mask forbids that: it stays where it is.
+    pub(crate) fn go_on(&self, cpu: u32) -> bool {
+        let only = std::iter::once(cpu).collect();
+        self.mask.contains(cpu) && affinity::set(self.tid, &only).is_ok()
     }
 }
 
-impl Drop for Visit {
+impl Drop for Visits {
     fn drop(&mut self) {
         if let Err(error) = self.own.give_back(self.tid) {
             tracing::warn!("evenkeel itself stays pinned to one CPU: {error}");
@@ -89,31 +94,33 @@ mod tests {
     }
 
     #[test]
-    fn a_visit_whose_mask_became_impossible_ends_in_the_cpuset() {
+    fn visits_whose_mask_became_impossible_end_in_the_cpuset() {
         let visitor = || {
             let tid = nix::unistd::gettid().as_raw();
             let (own, cpuset) = mask_in_cpuset(tid).unwrap();
-            let mut visit = Visit::to(own.iter().next().unwrap()).unwrap();
-            // As if the cpuset had other CPUs when the visit began.
-            visit.own = Original::Mask(std::iter::once(8000).collect());
-            drop(visit);
+            let mut visits = Visits::begin(own.iter().next().unwrap()).unwrap();
+            // As if the cpuset had other CPUs when they began.
+            visits.own = Original::Mask(std::iter::once(8000).collect());
+            drop(visits);
             assert_eq!(affinity::get(tid).unwrap(), cpuset);
         };
         std::thread::spawn(visitor).join().unwrap();
     }
 
     #[test]
-    fn a_visit_ends_in_the_own_mask() {
+    fn visits_end_in_the_own_mask() {
         let visitor = || {
             let own = affinity::get(nix::unistd::gettid().as_raw()).unwrap();
+            let visits = Visits::begin(own.iter().next().unwrap()).unwrap();
             for cpu in own.iter() {
-                let visit = Visit::to(cpu).unwrap();
-                let now = affinity::get(visit.tid).unwrap();
+                assert!(visits.go_on(cpu));
+                let now = affinity::get(visits.tid).unwrap();
                 assert_eq!(now, std::iter::once(cpu).collect());
-                drop(visit);
-                assert_eq!(affinity::get(nix::unistd::gettid().as_raw()).unwrap(), own);
             }
-            assert!(Visit::to(8000).is_none());
+            assert!(!visits.go_on(8000));
+            drop(visits);
+            assert_eq!(affinity::get(nix::unistd::gettid().as_raw()).unwrap(), own);
+            assert!(Visits::begin(8000).is_none());
         };
         std::thread::spawn(visitor).join().unwrap();
     }

@@ -2,7 +2,7 @@
 
 use evenkeel_journal::{PlaceError, Placed, Style, SupervisedSession, SupervisorError, TaskRef};
 
-use crate::latency::Visit;
+use crate::latency::Visits;
 
 /// Why a task was not placed.
 #[derive(Debug, thiserror::Error)]
@@ -20,12 +20,13 @@ pub enum GuardedError {
 /// the task that has just left it back.
 pub(crate) struct Placer<'a> {
     guarded: &'a mut SupervisedSession,
+    visits: Option<Visits>,
     softly: Vec<TaskRef>,
 }
 
 impl<'a> Placer<'a> {
     pub fn new(guarded: &'a mut SupervisedSession) -> Self {
-        Self { guarded, softly: Vec::new() }
+        Self { guarded, visits: None, softly: Vec::new() }
     }
 
     /// Places a task that was last seen on CPU `from` on CPU `cpu`
@@ -44,7 +45,10 @@ impl<'a> Placer<'a> {
         if style == Style::Hard {
             return Ok(session.place(task, cpu, style)?);
         }
-        let _visit = Visit::to(from);
+        match &self.visits {
+            Some(visits) => drop(visits.go_on(from)),
+            None => self.visits = Visits::begin(from),
+        }
         let placed = session.place(task, cpu, Style::Hard)?;
         if matches!(placed, Placed::Yielded { .. }) {
             return Ok(placed);
@@ -62,6 +66,53 @@ impl Drop for Placer<'_> {
                 Ok(_) | Err(PlaceError::Gone { .. }) => {}
                 Err(why) => tracing::warn!("{why}"),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use evenkeel_journal::{Session, SessionOptions, affinity};
+
+    use super::*;
+
+    fn sleeper() -> (Child, TaskRef) {
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let task = TaskRef::of(child.id() as i32).unwrap();
+        (child, task)
+    }
+
+    #[test]
+    fn tasks_of_a_plan_have_their_own_masks_again_once_all_are_in_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = Session::open(folder.path(), SessionOptions::default()).unwrap();
+        let mut guarded = SupervisedSession::new(session, |_| None);
+        let own = affinity::get(nix::unistd::gettid().as_raw()).unwrap();
+        let (first, last) = (own.iter().min().unwrap(), own.iter().max().unwrap());
+        if first == last {
+            return;
+        }
+        let mut sleepers = [sleeper(), sleeper()];
+        let tids = sleepers.each_ref().map(|(_, task)| task.tid);
+        let masks = || tids.map(|tid| affinity::get(tid).unwrap());
+        let only = |cpu: u32| std::iter::once(cpu).collect();
+        // Twice: the second time their masks are known.
+        for (x, y) in [(first, last), (last, first)] {
+            let mut placer = Placer::new(&mut guarded);
+            let placed = placer.place(&sleepers[0].1, x, y, Style::Soft).unwrap();
+            assert_eq!(placed, Placed::Moved);
+            assert_eq!(masks(), [only(y), own.clone()]);
+            placer.place(&sleepers[1].1, y, x, Style::Soft).unwrap();
+            assert_eq!(masks(), [only(y), only(x)]);
+            drop(placer);
+            assert_eq!(masks(), [own.clone(), own.clone()]);
+            assert_eq!(affinity::get(nix::unistd::gettid().as_raw()).unwrap(), own);
+        }
+        for (child, _) in &mut sleepers {
+            child.kill().unwrap();
+            child.wait().unwrap();
         }
     }
 }

@@ -122,8 +122,15 @@ fn refusal(task: &TaskRef, error: AffinityError) -> PlaceError {
 /// A thread's mask, its cpuset and the claim on the mask, at one moment.
 struct Look {
     current: CpuSet,
-    effective: CpuSet,
+    /// None where the mask alone tells the claim.
+    effective: Option<CpuSet>,
     claim: Claim,
+}
+
+impl Look {
+    fn cpuset_of(&self, task: &TaskRef) -> CpuSet {
+        self.effective.clone().unwrap_or_else(|| effective_cpuset(task.tid))
+    }
 }
 
 impl Session {
@@ -151,22 +158,24 @@ impl Session {
         let look = self.look(task)?;
         let pin_state = self.state.tracked(task).map(|tracked| tracked.pin_state);
         let (original, replaces) = match look.claim {
-            Claim::Ours(original) => (original, Some(look.current.clone())),
-            Claim::Unknown => (Original::of(&look.current, &look.effective), None),
+            Claim::Ours(ref original) => (original.clone(), Some(look.current.clone())),
+            Claim::Unknown => (Original::of(&look.current, &look.cpuset_of(task)), None),
             Claim::AsBefore if pin_state == Some(PinState::Released) => {
                 (self.original_of(task), None)
             }
             // A pin that this session did not end was ended by another process.
             Claim::AsBefore | Claim::Foreign if self.override_user => {
-                (Original::of(&look.current, &look.effective), None)
+                (Original::of(&look.current, &look.cpuset_of(task)), None)
             }
             Claim::AsBefore | Claim::Foreign => return Ok(self.yield_to_user(task, look.current)),
         };
-        if !look.effective.contains(cpu) {
-            return Err(PlaceError::OutsideCpuset { task: *task, cpu, effective: look.effective });
+        // Where the cpuset was not read, the kernel refuses.
+        if let Some(effective) = look.effective.as_ref().filter(|them| !them.contains(cpu)) {
+            let effective = effective.clone();
+            return Err(PlaceError::OutsideCpuset { task: *task, cpu, effective });
         }
         if !original.allows(cpu) && !self.override_user {
-            let allowed = original.shown_in(&look.effective);
+            let allowed = original.shown_in(&look.cpuset_of(task));
             return Err(PlaceError::OutsideUserMask { task: *task, cpu, allowed });
         }
         let target = single_cpu(cpu);
@@ -366,8 +375,8 @@ impl Session {
     pub fn allowed_cpus(&self, task: &TaskRef) -> Result<CpuSet, PlaceError> {
         let look = self.look(task)?;
         Ok(match look.claim {
-            _ if self.override_user => look.effective,
-            Claim::Ours(original) => original.shown_in(&look.effective),
+            _ if self.override_user => look.cpuset_of(task),
+            Claim::Ours(ref original) => original.shown_in(&look.cpuset_of(task)),
             _ => look.current,
         })
     }
@@ -417,9 +426,16 @@ impl Session {
     }
 
     fn look_once(&self, task: &TaskRef) -> Result<Look, PlaceError> {
-        let (current, effective) =
-            mask_in_cpuset(task.tid).map_err(|error| refusal(task, error))?;
-        let claim = self.state.claim(task, &current, &effective, &mut Processes::default());
+        let current = affinity::get(task.tid).map_err(|error| refusal(task, error))?;
+        let (current, effective, claim) = match self.state.claim_by_mask(task, &current) {
+            Some(claim) => (current, None, claim),
+            None => {
+                let (current, effective) =
+                    mask_in_cpuset(task.tid).map_err(|error| refusal(task, error))?;
+                let claim = self.state.claim(task, &current, &effective, &mut Processes::default());
+                (current, Some(effective), claim)
+            }
+        };
         // Last: if the thread is still the same now, what was read was its own.
         if !task.is_alive() {
             return Err(PlaceError::Gone { task: *task });

@@ -346,6 +346,14 @@ pub(crate) fn restore_thread(
     // A second look, because the cpuset that was read may be older than the mask: that must not be
     // taken for a user's change.
     for _ in 0..2 {
+        current = match affinity::get(task.tid) {
+            Err(AffinityError::Gone { .. }) => return Ok(Outcome::Gone),
+            result => result?,
+        };
+        if let Some(by_mask) = state.claim_by_mask(task, &current) {
+            claim = by_mask;
+            break;
+        }
         let effective;
         (current, effective) = match mask_in_cpuset(task.tid) {
             Err(AffinityError::Gone { .. }) => return Ok(Outcome::Gone),
