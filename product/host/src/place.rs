@@ -1,6 +1,7 @@
 //! The one place where the balancer places a task: under a supervisor, and with little latency.
 
 use evenkeel_journal::{PlaceError, Placed, Style, SupervisedSession, SupervisorError, TaskRef};
+use evenkeel_machine::CpuSet;
 
 use crate::latency::Visits;
 
@@ -21,12 +22,14 @@ pub enum GuardedError {
 pub(crate) struct Placer<'a> {
     guarded: &'a mut SupervisedSession,
     visits: Option<Visits>,
+    /// Where tasks were put.
+    taken: CpuSet,
     softly: Vec<TaskRef>,
 }
 
 impl<'a> Placer<'a> {
     pub fn new(guarded: &'a mut SupervisedSession) -> Self {
-        Self { guarded, visits: None, softly: Vec::new() }
+        Self { guarded, visits: None, taken: CpuSet::new(), softly: Vec::new() }
     }
 
     /// Places a task that was last seen on CPU `from` on CPU `cpu`
@@ -45,10 +48,15 @@ impl<'a> Placer<'a> {
         if style == Style::Hard {
             return Ok(session.place(task, cpu, style)?);
         }
-        match &self.visits {
-            Some(visits) => drop(visits.go_on(from)),
-            None => self.visits = Visits::begin(from),
+        // A task that has just been put there waits for that CPU, too. So the kernel's migration thread
+        // leaves no CPU idle, while the balancer would queue for one, with the other one idle meanwhile.
+        if !self.taken.contains(from) {
+            match &self.visits {
+                Some(visits) => drop(visits.go_on(from)),
+                None => self.visits = Visits::begin(from),
+            }
         }
+        self.taken.insert(cpu);
         let placed = session.place(task, cpu, Style::Hard)?;
         if matches!(placed, Placed::Yielded { .. }) {
             return Ok(placed);

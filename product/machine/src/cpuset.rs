@@ -45,7 +45,11 @@ impl CpuSet {
 
     /// CPUs `0..n`.
     pub fn first(n: u32) -> Self {
-        (0..n).collect()
+        let mut words = vec![u64::MAX; n as usize / 64];
+        if !n.is_multiple_of(64) {
+            words.push((1 << (n % 64)) - 1);
+        }
+        Self { words }
     }
 
     /// Adds a CPU, 0..=[`MAX_CPU`].
@@ -220,6 +224,13 @@ impl From<CpuSet> for String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn the_first_cpus_are_those_below_a_number() {
+        for n in 0..200 {
+            assert_eq!(CpuSet::first(n), (0..n).collect());
+        }
+    }
 
     #[test]
     fn the_kernels_lists_are_read() {
