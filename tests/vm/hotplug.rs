@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_journal::{
-    Placed, Released, Session, SessionOptions, Style, TaskRef, affinity, effective_cpuset,
+    Placed, Released, Session, SessionOptions, TaskRef, affinity, effective_cpuset,
 };
 
 use crate::Test;
@@ -169,7 +169,7 @@ fn a_sleeper_whose_cpu_goes_keeps_its_mask() {
     let host = Host::new();
     let sleeper = Sleeper::start();
     let mut session = Session::open(&host.runtime(), SessionOptions::default()).unwrap();
-    assert_eq!(session.place(&sleeper.task, 1, Style::Hard).unwrap(), Placed::Pinned);
+    assert_eq!(session.place(&sleeper.task, 1).unwrap(), Placed::Pinned);
     switch(1, false);
     assert!(mask(sleeper.task.tid).is_empty(), "{}", mask(sleeper.task.tid));
     assert_eq!(session.release(&sleeper.task).unwrap(), Released::Restored);

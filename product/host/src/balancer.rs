@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use evenkeel_capability::{Invalid, Plan, Policy, Snapshot, State, TaskId, plan};
 use evenkeel_cbinfo::TaskEvent;
-use evenkeel_journal::{PlaceError, Placed, Session, Style, SupervisedSession, TaskRef, affinity};
+use evenkeel_journal::{PlaceError, Placed, Session, SupervisedSession, TaskRef, affinity};
 use evenkeel_machine::{CpuSet, Machine};
 
 use crate::clock::{boottime_ns, monotonic_ns, start_ns};
@@ -482,19 +482,21 @@ impl Balancer {
                 continue;
             }
             let task = task_ref(id, process);
-            let may_pin = (self.options.placement == Placement::Hard || is_held) && !is_lone;
-            let style =
-                if may_pin && !is_settling(id, process) { Style::Hard } else { Style::Soft };
-            let mut count_move = || reason.map(|reason| totals.count_move(reason));
-            match placer.place(&task, from, to, style) {
+            let may_pin = (self.options.placement == Placement::Hard || is_held)
+                && !is_lone
+                && !is_settling(id, process);
+            let placement = if may_pin { Placement::Hard } else { Placement::Soft };
+            match placer.place(&task, from, to, placement) {
                 Ok(Placed::Pinned) => {
-                    count_move();
-                    is_pinned = true;
-                    if is_held && self.options.placement == Placement::Soft {
+                    if let Some(reason) = reason {
+                        totals.count_move(reason);
+                    }
+                    // A soft pin ends with the placer.
+                    is_pinned |= may_pin;
+                    if may_pin && is_held && self.options.placement == Placement::Soft {
                         program.held.insert(id, process);
                     }
                 }
-                Ok(Placed::Moved) => drop(count_move()),
                 Ok(Placed::Unchanged) => {}
                 Ok(Placed::Yielded { found, newly }) => {
                     if newly {

@@ -1,9 +1,10 @@
 //! The one place where the balancer places a task: under a supervisor, and with little latency.
 
-use evenkeel_journal::{PlaceError, Placed, Style, SupervisedSession, SupervisorError, TaskRef};
+use evenkeel_journal::{PlaceError, Placed, SupervisedSession, SupervisorError, TaskRef};
 use evenkeel_machine::CpuSet;
 
 use crate::latency::Visits;
+use crate::options::Placement;
 
 /// Why a task was not placed.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +34,8 @@ impl<'a> Placer<'a> {
     }
 
     /// Places a task that was last seen on CPU `from` on CPU `cpu`
-    /// ([`evenkeel_journal::Session::place`]).
+    /// ([`evenkeel_journal::Session::place`]): under hard placement until its next move, under soft
+    /// placement until the placer is dropped.
     ///
     /// # Errors
     /// [`GuardedError`]; the task is then as it was.
@@ -42,11 +44,11 @@ impl<'a> Placer<'a> {
         task: &TaskRef,
         from: u32,
         cpu: u32,
-        style: Style,
+        placement: Placement,
     ) -> Result<Placed, GuardedError> {
         let session = self.guarded.supervised()?;
-        if style == Style::Hard {
-            return Ok(session.place(task, cpu, style)?);
+        if placement == Placement::Hard {
+            return Ok(session.place(task, cpu)?);
         }
         // A task that has just been put there waits for that CPU, too. So the kernel's migration thread
         // leaves no CPU idle, while the balancer would queue for one, with the other one idle meanwhile.
@@ -57,12 +59,11 @@ impl<'a> Placer<'a> {
             }
         }
         self.taken.insert(cpu);
-        let placed = session.place(task, cpu, Style::Hard)?;
-        if matches!(placed, Placed::Yielded { .. }) {
-            return Ok(placed);
+        let placed = session.place(task, cpu)?;
+        if !matches!(placed, Placed::Yielded { .. }) {
+            self.softly.push(*task);
         }
-        self.softly.push(*task);
-        Ok(if placed == Placed::Pinned { Placed::Moved } else { placed })
+        Ok(placed)
     }
 }
 
@@ -109,10 +110,10 @@ mod tests {
         // Twice: the second time their masks are known.
         for (x, y) in [(first, last), (last, first)] {
             let mut placer = Placer::new(&mut guarded);
-            let placed = placer.place(&sleepers[0].1, x, y, Style::Soft).unwrap();
-            assert_eq!(placed, Placed::Moved);
+            let placed = placer.place(&sleepers[0].1, x, y, Placement::Soft).unwrap();
+            assert_eq!(placed, Placed::Pinned);
             assert_eq!(masks(), [only(y), own.clone()]);
-            placer.place(&sleepers[1].1, y, x, Style::Soft).unwrap();
+            placer.place(&sleepers[1].1, y, x, Placement::Soft).unwrap();
             assert_eq!(masks(), [only(y), only(x)]);
             drop(placer);
             assert_eq!(masks(), [own.clone(), own.clone()]);

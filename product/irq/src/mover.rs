@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_journal::{
     BanError, ChangedTable, DisplacedLine, Irqbalance, JournalError, LetGoLine, MovedLine,
-    PlaceError, Placed, Session, SessionOptions, SettingError, Standing, Style, SupervisedSession,
+    PlaceError, Placed, Session, SessionOptions, SettingError, Standing, SupervisedSession,
     SupervisorCommand, SupervisorError, TableError, TaskRef, UndoReport, find_irqbalance,
     read_table, undo_earlier,
 };
@@ -180,8 +180,8 @@ impl Mover {
 
     fn move_thread(&mut self, number: i32, step: &Move) -> Result<Outcome, MoveError> {
         let Some(task) = threads::find(number, &step.name) else { return Ok(Outcome::Nothing) };
-        Ok(match self.session.supervised()?.place(&task, step.to, Style::Hard) {
-            Ok(Placed::Pinned | Placed::Moved) => {
+        Ok(match self.session.supervised()?.place(&task, step.to) {
+            Ok(Placed::Pinned) => {
                 self.placed.insert(number, (task, step.name.clone()));
                 Outcome::Moved
             }
@@ -224,7 +224,7 @@ impl Actuator for Mover {
         self.placed.retain(|number, (task, name)| {
             let Some(cpu) = session.pinned_cpu(task) else { return false };
             // Its place: nothing is done but to look whether the thread is still there.
-            match session.place(task, cpu, Style::Hard) {
+            match session.place(task, cpu) {
                 Ok(Placed::Yielded { found, .. }) => {
                     let (source, name) = (SourceId::Thread(*number), name.clone());
                     changes.push(Change::ByOther(MovedByOther { source, name, found }));

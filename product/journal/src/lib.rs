@@ -108,7 +108,7 @@ pub use file::{JournalError, writer_of};
 pub use irqbalance::{BanError, Irqbalance, find_irqbalance};
 pub use line::{ChangedLines, DisplacedLine, LetGoLine, MovedLine};
 pub use persistent::Standing;
-pub use place::{PlaceError, Placed, Released, Style};
+pub use place::{PlaceError, Placed, Released};
 pub use report::{Damage, Foreign, Kept, KeptSetting, KeptTable, LiftedBan, UndoError, UndoReport};
 pub use session::{Session, SessionOptions};
 pub use setting::{RestoredSetting, SettingError};

@@ -5,7 +5,6 @@
 //! (*Yield*), and is never placed again.
 
 use evenkeel_machine::CpuSet;
-use serde::{Deserialize, Serialize};
 
 use crate::affinity::{self, AffinityError, Original, single_cpu};
 use crate::claim::Claim;
@@ -18,24 +17,11 @@ use crate::stranger::{self, free_stranger};
 use crate::task::{Processes, TaskRef, now_ns};
 use crate::undo::{Outcome, restore_thread};
 
-/// How a thread is put on a CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Style {
-    /// Pinned until the next move or the release.
-    Hard,
-    /// Moved, and given its own mask back at once: the kernel may migrate it again. A thread that
-    /// sleeps at that moment is not moved.
-    Soft,
-}
-
 /// What came of placing a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Placed {
     /// It is pinned to the CPU.
     Pinned,
-    /// It was moved and has its own mask again.
-    Moved,
     /// It may run on no other CPU anyway; nothing was done.
     Unchanged,
     /// Its user, or the thread itself, changed its mask since it was placed: it is let go, and is never
@@ -146,11 +132,11 @@ impl Session {
         Ok(())
     }
 
-    /// Puts a thread on a CPU. See [`Style`] and [`Placed`].
+    /// Pins a thread to a CPU until its next move or its release. See [`Placed`].
     ///
     /// # Errors
     /// All of [`PlaceError`]; the thread's affinity is unchanged then.
-    pub fn place(&mut self, task: &TaskRef, cpu: u32, style: Style) -> Result<Placed, PlaceError> {
+    pub fn place(&mut self, task: &TaskRef, cpu: u32) -> Result<Placed, PlaceError> {
         if !self.override_user && self.has_yielded(task) {
             let found = affinity::get(task.tid).map_err(|error| refusal(task, error))?;
             return Ok(Placed::Yielded { found, newly: false });
@@ -180,17 +166,16 @@ impl Session {
         }
         let target = single_cpu(cpu);
         let is_held = pin_state == Some(PinState::Pinned);
-        if look.current == target && (replaces.is_none() || (is_held && style == Style::Hard)) {
+        if look.current == target && (replaces.is_none() || is_held) {
             return Ok(Placed::Unchanged);
         }
-        self.move_to(task, target, style, original, replaces)
+        self.move_to(task, target, original, replaces)
     }
 
     fn move_to(
         &mut self,
         task: &TaskRef,
         target: CpuSet,
-        style: Style,
         original: Original,
         replaces: Option<CpuSet>,
     ) -> Result<Placed, PlaceError> {
@@ -217,13 +202,8 @@ impl Session {
         if after.claim == Claim::Foreign {
             return Ok(self.yield_to_user(task, after.current));
         }
-        if style == Style::Soft {
-            stranger::give_back(&self.state, task, &original)
-                .map_err(|error| refusal(task, error))?;
-            self.write_restored(task, id);
-        }
         self.compact_if_large();
-        Ok(if style == Style::Soft { Placed::Moved } else { Placed::Pinned })
+        Ok(Placed::Pinned)
     }
 
     /// Gives a thread back the mask that it had before it was placed.

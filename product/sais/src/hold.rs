@@ -13,9 +13,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use evenkeel_journal::{
-    PlaceError, Placed, Released, Style, SupervisedSession, SupervisorError, TaskRef,
-};
+use evenkeel_journal::{PlaceError, Placed, Released, SupervisedSession, SupervisorError, TaskRef};
 use evenkeel_machine::CpuSet;
 use libbpf_rs::{MapHandle, Object};
 use nix::time::{ClockId, clock_gettime};
@@ -167,14 +165,14 @@ impl Hold {
     ) -> Result<(), SupervisorError> {
         // Ended, or of another PID namespace than ours.
         let Ok(task) = TaskRef::in_process(tgid as i32, tid as i32) else { return Ok(()) };
-        match guarded.supervised()?.place(&task, core, Style::Hard) {
+        match guarded.supervised()?.place(&task, core) {
             Ok(Placed::Pinned) => {
                 self.counts.holds += 1;
                 self.tasks.insert(tid, task);
             }
             Ok(Placed::Yielded { newly, .. }) => self.counts.yielded += u64::from(newly),
             // It can run nowhere else anyway.
-            Ok(Placed::Unchanged | Placed::Moved) | Err(PlaceError::Gone { .. }) => {}
+            Ok(Placed::Unchanged) | Err(PlaceError::Gone { .. }) => {}
             Err(why) => {
                 tracing::debug!("{task} is not held: {why}");
                 self.counts.refused += 1;

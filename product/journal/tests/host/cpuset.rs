@@ -3,7 +3,7 @@
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use evenkeel_journal::{PlaceError, Placed, Style, affinity, effective_cpuset};
+use evenkeel_journal::{PlaceError, Placed, Released, affinity, effective_cpuset};
 use evenkeel_machine::CpuSet;
 
 use crate::tools::*;
@@ -93,10 +93,10 @@ fn only_cpus_of_the_cpuset_are_used() {
     group.join(sleeper.task.tid).unwrap();
     assert_eq!(effective_cpuset(sleeper.task.tid), just(y));
     let mut session = open(dir.path());
-    let error = session.place(&sleeper.task, x, Style::Hard).unwrap_err();
+    let error = session.place(&sleeper.task, x).unwrap_err();
     assert!(matches!(error, PlaceError::OutsideCpuset { .. }), "{error}");
     // Its only CPU: a pin would keep the mask from growing.
-    assert_eq!(session.place(&sleeper.task, y, Style::Hard).unwrap(), Placed::Unchanged);
+    assert_eq!(session.place(&sleeper.task, y).unwrap(), Placed::Unchanged);
 }
 
 #[test]
@@ -106,18 +106,12 @@ fn a_cpuset_that_shrinks_is_not_taken_for_the_user() {
     let (dir, sleeper) = (directory(), Sleeper::new());
     group.join(sleeper.task.tid).unwrap();
     let mut session = open(dir.path());
-    session.place(&sleeper.task, x, Style::Hard).unwrap();
+    session.place(&sleeper.task, x).unwrap();
     group.allow(&just(y)).unwrap();
     wait_for("the kernel's fallback", || sleeper.mask() == just(y));
     // Not a change by the user: the session still holds the task, but this is its only CPU.
-    assert!(matches!(
-        session.place(&sleeper.task, x, Style::Hard),
-        Err(PlaceError::OutsideCpuset { .. })
-    ));
-    assert!(!matches!(
-        session.place(&sleeper.task, y, Style::Hard).unwrap(),
-        Placed::Yielded { .. }
-    ));
+    assert!(matches!(session.place(&sleeper.task, x), Err(PlaceError::OutsideCpuset { .. })));
+    assert!(!matches!(session.place(&sleeper.task, y).unwrap(), Placed::Yielded { .. }));
     group.allow(&all()).unwrap();
     let report = session.close();
     assert!(report.is_clean() && report.kept.is_empty(), "{report:?}");
@@ -128,18 +122,21 @@ fn a_cpuset_that_shrinks_is_not_taken_for_the_user() {
 fn a_mask_of_the_whole_cpuset_grows_with_it_again() {
     let Some((x, y)) = two_cpus("a_mask_of_the_whole_cpuset_grows_with_it_again") else { return };
     let Some(group) = group("grows", &all()) else { return };
-    for style in [Style::Hard, Style::Soft] {
+    for is_released in [false, true] {
         let (dir, sleeper) = (directory(), Sleeper::new());
         group.join(sleeper.task.tid).unwrap();
         let mut session = open(dir.path());
-        session.place(&sleeper.task, x, style).unwrap();
-        // Restored while the cpuset is small.
+        session.place(&sleeper.task, x).unwrap();
+        if is_released {
+            assert_eq!(session.release(&sleeper.task).unwrap(), Released::Restored);
+        }
+        // A task that is still pinned is restored while the cpuset is small.
         group.allow(&just(y)).unwrap();
         let report = session.close();
         assert!(report.is_clean() && report.kept.is_empty(), "{report:?}");
         assert_eq!(sleeper.mask(), just(y));
         group.allow(&all()).unwrap();
-        if kernel_keeps_user_masks() || style == Style::Soft {
+        if kernel_keeps_user_masks() || is_released {
             wait_for("growing again", || sleeper.mask() == all());
         }
         // And shrunk and grown once more after that.

@@ -1,6 +1,6 @@
 //! Threads and children that inherit a pin of ours are freed; those that pin themselves are not.
 
-use evenkeel_journal::{Placed, Released, Style, UndoOptions, affinity, undo_file};
+use evenkeel_journal::{Placed, Released, UndoOptions, affinity, undo_file};
 
 use crate::tools::*;
 
@@ -18,7 +18,7 @@ fn children_that_inherited_are_freed_when_named() {
     session.add_program(&victim.root).unwrap();
     let before = victim.make("thread");
     wait_out_slack();
-    session.place(&victim.worker, x, Style::Hard).unwrap();
+    session.place(&victim.worker, x).unwrap();
     let children = [victim.make("thread"), victim.make("child"), victim.make("orphan")];
     for child in &children {
         assert_eq!(mask(child.tid), just(x), "it did not inherit");
@@ -33,7 +33,7 @@ fn children_that_inherited_are_freed_when_named() {
     affinity::set(children[0].tid, &just(x)).unwrap();
     affinity::set(before.tid, &just(x)).unwrap();
     // A thread that is created while no thread of the process had this mask, and pins itself.
-    session.place(&victim.worker, y, Style::Hard).unwrap();
+    session.place(&victim.worker, y).unwrap();
     wait_out_slack();
     let own = victim.make("thread");
     affinity::set(own.tid, &just(x)).unwrap();
@@ -53,13 +53,11 @@ fn a_child_whose_fork_takes_long_is_freed() {
         let (dir, mut victim) = (directory(), Victim::new());
         let mut session = open(dir.path());
         session.add_program(&victim.root).unwrap();
-        session.place(&victim.worker, x, Style::Hard).unwrap();
+        session.place(&victim.worker, x).unwrap();
         let worker = victim.worker;
         let child = victim.make_slowly(|| {
             match next {
-                Some(y) => {
-                    assert_eq!(session.place(&worker, y, Style::Hard).unwrap(), Placed::Pinned)
-                }
+                Some(y) => assert_eq!(session.place(&worker, y).unwrap(), Placed::Pinned),
                 None => assert_eq!(session.release(&worker).unwrap(), Released::Restored),
             }
             // Longer than any call takes, as on a busy machine.
@@ -81,9 +79,9 @@ fn a_child_that_inherited_and_is_placed_gets_its_parents_mask_back() {
     let Some((x, y)) = two_cpus("a_child_that_inherited_and_is_placed") else { return };
     let (dir, mut victim) = (directory(), Victim::new());
     let mut session = open(dir.path());
-    session.place(&victim.worker, x, Style::Hard).unwrap();
+    session.place(&victim.worker, x).unwrap();
     let child = victim.make("thread");
-    assert_eq!(session.place(&child, y, Style::Hard).unwrap(), Placed::Pinned);
+    assert_eq!(session.place(&child, y).unwrap(), Placed::Pinned);
     session.close();
     assert_eq!(mask(child.tid), all());
 }
@@ -97,7 +95,7 @@ fn children_whose_fork_was_missed_are_found() {
         affinity::set(bystander.task.tid, &just(x)).unwrap();
         let mut session = open(dir.path());
         session.add_program(&victim.root).unwrap();
-        session.place(&victim.worker, x, Style::Hard).unwrap();
+        session.place(&victim.worker, x).unwrap();
         let children = [victim.make("thread"), victim.make("child"), victim.make("orphan")];
         let report = if by_file {
             let path = session.journal_path();
@@ -129,9 +127,10 @@ fn exec_by_a_thread_is_freed_at_once_when_named() {
         let (dir, mut victim) = (directory(), Victim::new());
         let mut session = open(dir.path());
         if leader_is_known {
-            session.place(&victim.root, y, Style::Soft).unwrap();
+            session.place(&victim.root, y).unwrap();
+            assert_eq!(session.release(&victim.root).unwrap(), Released::Restored);
         }
-        session.place(&victim.worker, x, Style::Hard).unwrap();
+        session.place(&victim.worker, x).unwrap();
         assert!(!session.free_after_exec(&victim.root).unwrap());
         victim.exec();
         assert_eq!(mask(victim.root.tid), just(x), "it did not inherit");
@@ -150,8 +149,8 @@ fn exec_by_a_thread_does_not_keep_its_pin() {
     let Some((x, y)) = two_cpus("exec_by_a_thread_does_not_keep_its_pin") else { return };
     let (dir, mut victim) = (directory(), Victim::new());
     let mut session = open(dir.path());
-    session.place(&victim.root, y, Style::Hard).unwrap();
-    session.place(&victim.worker, x, Style::Hard).unwrap();
+    session.place(&victim.root, y).unwrap();
+    session.place(&victim.worker, x).unwrap();
     victim.exec();
     // Now it has the leader's number and the worker's mask.
     wait_for("the mask of the worker", || mask(victim.root.tid) == just(x));

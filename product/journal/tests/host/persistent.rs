@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use evenkeel_journal::{
-    MovedLine, Session, SessionOptions, Standing, Style, UndoOptions, undo, undo_earlier,
+    MovedLine, Session, SessionOptions, Standing, UndoOptions, undo, undo_earlier,
 };
 
 use crate::stand_in::StandIn;
@@ -42,7 +42,7 @@ fn only_a_users_undo_takes_them_back() {
     session.ban_line(&evenkeel_journal::find_irqbalance(root)[0], 7).unwrap();
     shift(&mut session, root, "1");
     let cpu = before.iter().next().unwrap();
-    session.place(&sleeper.task, cpu, Style::Hard).unwrap();
+    session.place(&sleeper.task, cpu).unwrap();
     let journal = session.persist().unwrap();
     as_by_another(root, &journal, 5);
     let stands = || value(&file) == "1" && sleeper.mask() == just(cpu) && stand_in.list() == [7, 9];

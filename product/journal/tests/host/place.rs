@@ -1,40 +1,33 @@
 //! Placing and releasing threads; a mask that the user sets wins.
 
 use evenkeel_journal::{
-    JournalError, PlaceError, Placed, Released, Session, SessionOptions, Style, TaskRef,
-    UndoOptions, affinity, undo,
+    JournalError, PlaceError, Placed, Released, Session, SessionOptions, TaskRef, UndoOptions,
+    affinity, undo,
 };
 
 use crate::tools::*;
 
 #[test]
-fn hard_and_soft_and_back() {
-    let Some((x, y)) = two_cpus("hard_and_soft_and_back") else { return };
+fn placed_moved_released_and_placed_again() {
+    let Some((x, y)) = two_cpus("placed_moved_released_and_placed_again") else { return };
     let dir = directory();
     let mut session = open(dir.path());
     let victim = Victim::new();
-    let (task, sleeper) = (victim.worker, Sleeper::new());
-    assert_eq!(session.place(&task, x, Style::Hard).unwrap(), Placed::Pinned);
+    let task = victim.worker;
+    assert_eq!(session.place(&task, x).unwrap(), Placed::Pinned);
     assert_eq!(mask(task.tid), just(x));
     assert_eq!(session.pinned_cpu(&task), Some(x));
     assert_eq!(session.allowed_cpus(&task).unwrap(), all());
     // Another thread of the process is untouched.
     assert_eq!(mask(victim.root.tid), all());
-    assert_eq!(session.place(&task, x, Style::Hard).unwrap(), Placed::Unchanged);
-    assert_eq!(session.place(&task, y, Style::Hard).unwrap(), Placed::Pinned);
+    assert_eq!(session.place(&task, x).unwrap(), Placed::Unchanged);
+    assert_eq!(session.place(&task, y).unwrap(), Placed::Pinned);
     assert_eq!(mask(task.tid), just(y));
-    assert_eq!(session.place(&sleeper.task, y, Style::Soft).unwrap(), Placed::Moved);
-    assert_eq!(session.place(&sleeper.task, x, Style::Soft).unwrap(), Placed::Moved);
-    assert_eq!(sleeper.mask(), all());
-    assert_eq!(session.release(&sleeper.task).unwrap(), Released::NotHeld);
     assert_eq!(session.release(&task).unwrap(), Released::Restored);
     assert_eq!(session.release(&task).unwrap(), Released::NotHeld);
     assert_eq!(mask(task.tid), all());
-    // From hard to soft.
-    session.place(&task, x, Style::Hard).unwrap();
-    assert_eq!(session.place(&task, x, Style::Soft).unwrap(), Placed::Moved);
-    assert_eq!(mask(task.tid), all());
-    session.place(&task, x, Style::Hard).unwrap();
+    assert_eq!(session.place(&task, x).unwrap(), Placed::Pinned);
+    assert_eq!(mask(task.tid), just(x));
     let report = session.close();
     assert!(report.is_clean(), "{report:?}");
     assert_eq!(report.restored, [task]);
@@ -47,7 +40,7 @@ fn dropping_the_session_restores_everything() {
     let Some((x, _)) = two_cpus("dropping_the_session_restores_everything") else { return };
     let (dir, sleeper) = (directory(), Sleeper::new());
     let mut session = open(dir.path());
-    session.place(&sleeper.task, x, Style::Hard).unwrap();
+    session.place(&sleeper.task, x).unwrap();
     drop(session);
     assert_eq!(sleeper.mask(), all());
     assert!(journals(dir.path()).is_empty());
@@ -60,18 +53,18 @@ fn a_mask_of_the_user_wins_even_if_it_equals_an_earlier_pin() {
     };
     let (dir, sleeper, bystander) = (directory(), Sleeper::new(), Sleeper::new());
     let mut session = open(dir.path());
-    session.place(&sleeper.task, x, Style::Hard).unwrap();
-    session.place(&sleeper.task, y, Style::Hard).unwrap();
+    session.place(&sleeper.task, x).unwrap();
+    session.place(&sleeper.task, y).unwrap();
     affinity::set(sleeper.task.tid, &just(x)).unwrap();
     assert_eq!(
-        session.place(&sleeper.task, y, Style::Hard).unwrap(),
+        session.place(&sleeper.task, y).unwrap(),
         Placed::Yielded { found: just(x), newly: true }
     );
     // An undo of the journal knows it, too, once a later entry proves that this move was made.
     let other = Sleeper::new();
-    session.place(&other.task, x, Style::Hard).unwrap();
-    session.place(&other.task, y, Style::Hard).unwrap();
-    session.place(&bystander.task, x, Style::Hard).unwrap();
+    session.place(&other.task, x).unwrap();
+    session.place(&other.task, y).unwrap();
+    session.place(&bystander.task, x).unwrap();
     affinity::set(other.task.tid, &just(x)).unwrap();
     let forced = UndoOptions { force: true, ..UndoOptions::default() };
     let report = evenkeel_journal::undo_file(&session.journal_path(), forced);
@@ -85,13 +78,16 @@ fn a_user_that_pins_again_wins() {
     let Some((x, y)) = two_cpus("a_user_that_pins_again_wins") else { return };
     let dir = directory();
     let mut session = open(dir.path());
-    for style in [Style::Hard, Style::Soft] {
+    for is_released in [false, true] {
         let sleeper = Sleeper::new();
-        session.place(&sleeper.task, x, style).unwrap();
+        session.place(&sleeper.task, x).unwrap();
+        if is_released {
+            assert_eq!(session.release(&sleeper.task).unwrap(), Released::Restored);
+        }
         affinity::set(sleeper.task.tid, &just(y)).unwrap();
         for newly in [true, false] {
             assert_eq!(
-                session.place(&sleeper.task, x, style).unwrap(),
+                session.place(&sleeper.task, x).unwrap(),
                 Placed::Yielded { found: just(y), newly }
             );
         }
@@ -103,7 +99,7 @@ fn a_user_that_pins_again_wins() {
     }
     // Found only when the session closes.
     let sleeper = Sleeper::new();
-    session.place(&sleeper.task, x, Style::Hard).unwrap();
+    session.place(&sleeper.task, x).unwrap();
     affinity::set(sleeper.task.tid, &just(y)).unwrap();
     let report = session.close();
     assert_eq!(report.kept.len(), 1);
@@ -116,10 +112,10 @@ fn a_user_that_allows_all_cpus_wins_too() {
     let Some((x, y)) = two_cpus("a_user_that_allows_all_cpus_wins_too") else { return };
     let (dir, sleeper) = (directory(), Sleeper::new());
     let mut session = open(dir.path());
-    session.place(&sleeper.task, x, Style::Hard).unwrap();
+    session.place(&sleeper.task, x).unwrap();
     affinity::set(sleeper.task.tid, &all()).unwrap();
     assert_eq!(
-        session.place(&sleeper.task, y, Style::Hard).unwrap(),
+        session.place(&sleeper.task, y).unwrap(),
         Placed::Yielded { found: all(), newly: true }
     );
 }
@@ -130,12 +126,12 @@ fn the_users_mask_and_the_cpuset_are_respected() {
     let (dir, sleeper) = (directory(), Sleeper::new());
     affinity::set(sleeper.task.tid, &just(y)).unwrap();
     let mut session = open(dir.path());
-    let error = session.place(&sleeper.task, x, Style::Hard).unwrap_err();
+    let error = session.place(&sleeper.task, x).unwrap_err();
     assert!(matches!(error, PlaceError::OutsideUserMask { .. }), "{error}");
     assert!(error.to_string().contains("--override"), "{error}");
-    assert_eq!(session.place(&sleeper.task, y, Style::Hard).unwrap(), Placed::Unchanged);
+    assert_eq!(session.place(&sleeper.task, y).unwrap(), Placed::Unchanged);
     assert_eq!(session.allowed_cpus(&sleeper.task).unwrap(), just(y));
-    let error = session.place(&sleeper.task, 8191, Style::Hard).unwrap_err();
+    let error = session.place(&sleeper.task, 8191).unwrap_err();
     assert!(matches!(error, PlaceError::OutsideCpuset { cpu: 8191, .. }), "{error}");
     assert_eq!(sleeper.mask(), just(y));
     // Nothing was written for what was not done.
@@ -144,11 +140,11 @@ fn the_users_mask_and_the_cpuset_are_respected() {
 
     let options = SessionOptions { override_user: true, ..SessionOptions::default() };
     let mut session = Session::open(dir.path(), options).unwrap();
-    assert_eq!(session.place(&sleeper.task, x, Style::Hard).unwrap(), Placed::Pinned);
+    assert_eq!(session.place(&sleeper.task, x).unwrap(), Placed::Pinned);
     assert_eq!(sleeper.mask(), just(x));
     // What the user set last is restored.
     affinity::set(sleeper.task.tid, &all()).unwrap();
-    assert_eq!(session.place(&sleeper.task, x, Style::Hard).unwrap(), Placed::Pinned);
+    assert_eq!(session.place(&sleeper.task, x).unwrap(), Placed::Pinned);
     assert!(session.close().is_clean());
     assert_eq!(sleeper.mask(), all());
 }
@@ -159,7 +155,7 @@ fn a_reused_number_is_another_thread() {
     let (dir, sleeper) = (directory(), Sleeper::new());
     let other = TaskRef { start_time_ticks: sleeper.task.start_time_ticks - 1, ..sleeper.task };
     let mut session = open(dir.path());
-    let error = session.place(&other, x, Style::Hard).unwrap_err();
+    let error = session.place(&other, x).unwrap_err();
     assert!(matches!(error, PlaceError::Gone { .. }), "{error}");
     assert!(!session.free_inherited(&other).unwrap());
     assert_eq!(sleeper.mask(), all());
@@ -182,9 +178,9 @@ fn a_thread_that_ends_is_no_error() {
     let mut session = open(dir.path());
     let sleeper = Sleeper::new();
     let task = sleeper.task;
-    session.place(&task, x, Style::Hard).unwrap();
+    session.place(&task, x).unwrap();
     drop(sleeper);
-    assert!(matches!(session.place(&task, y, Style::Hard), Err(PlaceError::Gone { .. })));
+    assert!(matches!(session.place(&task, y), Err(PlaceError::Gone { .. })));
     assert_eq!(session.release(&task).unwrap(), Released::Gone);
     let report = session.close();
     assert!(report.is_clean() && report.restored.is_empty(), "{report:?}");
@@ -196,13 +192,10 @@ fn two_sessions_leave_each_others_threads_alone() {
     let (one, two) = (directory(), directory());
     let (a, b) = (Sleeper::new(), Sleeper::new());
     let (mut first, mut second) = (open(one.path()), open(two.path()));
-    first.place(&a.task, x, Style::Hard).unwrap();
-    second.place(&b.task, y, Style::Hard).unwrap();
+    first.place(&a.task, x).unwrap();
+    second.place(&b.task, y).unwrap();
     // Each session takes the other's pin for the user's choice.
-    assert!(matches!(
-        second.place(&a.task, y, Style::Hard),
-        Err(PlaceError::OutsideUserMask { .. })
-    ));
+    assert!(matches!(second.place(&a.task, y), Err(PlaceError::OutsideUserMask { .. })));
     first.close();
     assert_eq!((a.mask(), b.mask()), (all(), just(y)));
     // A living session is left alone, unless forced; then it lets go.
@@ -212,10 +205,7 @@ fn two_sessions_leave_each_others_threads_alone() {
     let report = undo(two.path(), UndoOptions { force: true, ..UndoOptions::default() });
     assert_eq!(report.restored, [b.task]);
     assert_eq!(b.mask(), all());
-    assert!(matches!(
-        second.place(&b.task, x, Style::Hard).unwrap(),
-        Placed::Yielded { newly: true, .. }
-    ));
+    assert!(matches!(second.place(&b.task, x).unwrap(), Placed::Yielded { newly: true, .. }));
     assert!(second.close().is_clean());
     assert!(journals(two.path()).is_empty());
 
@@ -232,8 +222,10 @@ fn a_long_session_stays_small() {
     let options = SessionOptions { compact_bytes: Some(4096), ..SessionOptions::default() };
     let mut session = Session::open(dir.path(), options).unwrap();
     for round in 0..500 {
-        let style = if round % 3 == 0 { Style::Soft } else { Style::Hard };
-        session.place(&sleeper.task, if round % 2 == 0 { x } else { y }, style).unwrap();
+        session.place(&sleeper.task, if round % 2 == 0 { x } else { y }).unwrap();
+        if round % 3 == 0 {
+            assert_eq!(session.release(&sleeper.task).unwrap(), Released::Restored);
+        }
         let length = std::fs::metadata(session.journal_path()).unwrap().len();
         assert!(length < 8192, "{length}");
     }

@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use evenkeel_journal::{
-    ChangedTable, JournalError, MovedLine, PlaceError, Placed, RestoredSetting, Session,
-    SessionOptions, Style, Supervisor, TaskRef, UndoOptions, failpoint, find_irqbalance, supervise,
-    undo,
+    ChangedTable, JournalError, MovedLine, PlaceError, Placed, Released, RestoredSetting, Session,
+    SessionOptions, Supervisor, TaskRef, UndoOptions, failpoint, find_irqbalance, supervise, undo,
 };
 
 use crate::{slow_clone, tools};
@@ -101,6 +100,11 @@ pub fn start_supervisor(journal: PathBuf) -> Supervisor {
     Supervisor::start(&exe, args).unwrap()
 }
 
+fn place_and_release(session: &mut Session, task: &TaskRef, cpu: u32) {
+    assert_eq!(session.place(task, cpu).unwrap(), Placed::Pinned);
+    assert_eq!(session.release(task).unwrap(), Released::Restored);
+}
+
 /// A session from beginning to end that is killed at failpoint AT.
 #[test]
 #[ignore = "a role"]
@@ -133,15 +137,15 @@ fn writer() {
     // A child that inherits a pin, and outlives this process.
     let own = TaskRef::of(tid()).unwrap();
     session.add_program(&own.process().unwrap()).unwrap();
-    session.place(&own, x, Style::Hard).unwrap();
+    session.place(&own, x).unwrap();
     let mut sleeper = Command::new("sleep");
     sleeper.arg("600").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = sleeper.spawn().unwrap().id() as i32;
     say(child);
     // Failpoints at which no entry names the child yet.
-    assert_eq!(session.place(&d, x, Style::Soft).unwrap(), Placed::Moved);
+    place_and_release(&mut session, &d, x);
     assert!(session.free_inherited(&TaskRef::of(child).unwrap()).unwrap());
-    assert_eq!(session.place(&own, y, Style::Soft).unwrap(), Placed::Moved);
+    place_and_release(&mut session, &own, y);
 
     assert!(session.change_setting(&settings[1], "8").unwrap());
     assert_eq!(session.restore_setting(&settings[0]).unwrap(), RestoredSetting::Restored);
@@ -162,16 +166,16 @@ fn writer() {
     for line in [7, 8] {
         session.ban_line(irqbalance, line).unwrap();
     }
-    assert_eq!(session.place(&a, x, Style::Hard).unwrap(), Placed::Pinned);
-    assert_eq!(session.place(&b, y, Style::Soft).unwrap(), Placed::Moved);
-    assert_eq!(session.place(&c, x, Style::Hard).unwrap(), Placed::Pinned);
-    assert_eq!(session.place(&a, y, Style::Hard).unwrap(), Placed::Pinned);
-    assert_eq!(session.place(&bound, x, Style::Hard).unwrap(), Placed::Pinned);
-    assert_eq!(session.place(&b, x, Style::Hard).unwrap(), Placed::Pinned);
-    assert_eq!(session.place(&d, y, Style::Soft).unwrap(), Placed::Moved);
+    assert_eq!(session.place(&a, x).unwrap(), Placed::Pinned);
+    place_and_release(&mut session, &b, y);
+    assert_eq!(session.place(&c, x).unwrap(), Placed::Pinned);
+    assert_eq!(session.place(&a, y).unwrap(), Placed::Pinned);
+    assert_eq!(session.place(&bound, x).unwrap(), Placed::Pinned);
+    assert_eq!(session.place(&b, x).unwrap(), Placed::Pinned);
+    place_and_release(&mut session, &d, y);
     session.release(&c).unwrap();
-    assert_eq!(session.place(&a, y, Style::Hard).unwrap(), Placed::Unchanged);
-    assert_eq!(session.place(&bound, x, Style::Soft).unwrap(), Placed::Moved);
+    assert_eq!(session.place(&a, y).unwrap(), Placed::Unchanged);
+    assert_eq!(session.release(&bound).unwrap(), Released::Restored);
     assert!(session.close().is_clean());
     if let Some(supervisor) = supervisor {
         supervisor.dismiss();
@@ -222,7 +226,7 @@ fn waiter() {
     let supervisor =
         (variable("SUPERVISED") == "1").then(|| start_supervisor(session.journal_path()));
     let task = TaskRef::of(variable("TASKS").parse().unwrap()).unwrap();
-    session.place(&task, variable("CPUS").parse().unwrap(), Style::Hard).unwrap();
+    session.place(&task, variable("CPUS").parse().unwrap()).unwrap();
     say(supervisor.as_ref().map_or(0, |supervisor| supervisor.pid() as i32));
     sleep()
 }
@@ -243,7 +247,7 @@ fn limited() {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
     let before = sleeper.mask();
     let cpu = before.iter().next().unwrap();
-    let result = session.place(&sleeper.task, cpu, Style::Hard);
+    let result = session.place(&sleeper.task, cpu);
     assert!(
         matches!(result, Err(PlaceError::Journal(JournalError::Full { .. }))) || before.len() == 1,
         "{result:?}"
@@ -308,7 +312,7 @@ fn full() {
     let mut session = Session::open(&path, SessionOptions::default()).unwrap();
     let mut placed = 0;
     let error = loop {
-        match session.place(&sleeper.task, if placed % 2 == 0 { x } else { y }, Style::Hard) {
+        match session.place(&sleeper.task, if placed % 2 == 0 { x } else { y }) {
             Ok(_) => placed += 1,
             Err(error) => break error,
         }

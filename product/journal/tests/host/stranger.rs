@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use evenkeel_journal::{
-    PlaceError, Placed, Released, Session, Style, TaskRef, UndoOptions, affinity, undo,
+    PlaceError, Placed, Released, Session, TaskRef, UndoOptions, affinity, undo,
 };
 use evenkeel_machine::CpuSet;
 use serde_json::json;
@@ -47,15 +47,15 @@ fn watch_own_calls() -> Result<OwnedFd, Error> {
 }
 
 /// Lets the calls that `calls` reports continue, until their thread has ended; runs `meanwhile` while
-/// the call of this number is held back.
-fn let_continue(calls: &OwnedFd, number: u32, meanwhile: impl FnOnce()) {
-    let (mut seen, mut meanwhile) = (0, Some(meanwhile));
+/// the first one is held back.
+fn let_continue(calls: &OwnedFd, meanwhile: impl FnOnce()) {
+    let mut meanwhile = Some(meanwhile);
     loop {
         let mut ready = libc::pollfd { fd: calls.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one descriptor, in a structure that lives across the call.
         unsafe { libc::poll(&raw mut ready, 1, -1) };
         if ready.revents & libc::POLLIN == 0 {
-            assert!(meanwhile.is_none(), "there were only {seen} calls");
+            assert!(meanwhile.is_none(), "there was no call");
             return;
         }
         // SAFETY: all-zero structures, as the kernel wants them, which live across the calls.
@@ -65,10 +65,7 @@ fn let_continue(calls: &OwnedFd, number: u32, meanwhile: impl FnOnce()) {
                 libc::ioctl(calls.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut call),
                 0
             );
-            seen += 1;
-            if seen == number
-                && let Some(meanwhile) = meanwhile.take()
-            {
+            if let Some(meanwhile) = meanwhile.take() {
                 meanwhile();
             }
             let mut answer: libc::seccomp_notif_resp = std::mem::zeroed();
@@ -82,9 +79,8 @@ fn let_continue(calls: &OwnedFd, number: u32, meanwhile: impl FnOnce()) {
     }
 }
 
-/// Runs `act` in a thread of its own, and `meanwhile` in the middle of its affinity call of this number.
+/// Runs `act` in a thread of its own, and `meanwhile` in the middle of its first affinity call.
 fn act_while<T: Send>(
-    number: u32,
     act: impl FnOnce() -> T + Send,
     meanwhile: impl FnOnce(),
 ) -> Result<T, Error> {
@@ -96,7 +92,7 @@ fn act_while<T: Send>(
             send.send(calls).unwrap();
             is_watched.then(act)
         });
-        let_continue(&receive.recv().unwrap()?, number, meanwhile);
+        let_continue(&receive.recv().unwrap()?, meanwhile);
         Ok(acting.join().unwrap().unwrap())
     })
 }
@@ -158,10 +154,9 @@ impl Drop for Stranger {
 /// What `act` returned, and the mask that the stranger has after it.
 type Outcome<T> = (T, CpuSet);
 
-/// Runs `act` on a task that ends in the middle of the affinity call of this number. A process that was
-/// born with `cpus` gets the task's number. `None`: that needs root.
+/// Runs `act` on a task that ends in the middle of the first affinity call. A process that was born with
+/// `cpus` gets the task's number. `None`: that needs root.
 fn with_stranger<T: Send>(
-    number: u32,
     cpus: &CpuSet,
     prepare: impl FnOnce(&mut Session, &TaskRef),
     act: impl FnOnce(&mut Session, &TaskRef) -> T + Send,
@@ -177,7 +172,7 @@ fn with_stranger<T: Send>(
         std::thread::sleep(TICKS);
         stranger = Some(Stranger::born(task.tid, cpus));
     };
-    let result = act_while(number, || act(&mut session, &task), change_places);
+    let result = act_while(|| act(&mut session, &task), change_places);
     match (result, stranger) {
         (Ok(result), Some(Ok(stranger))) => {
             let mask = mask(stranger.pid);
@@ -200,14 +195,11 @@ fn a_stranger_with_the_number_of_a_placed_thread_has_its_own_mask() {
     else {
         return;
     };
-    // The first call pins, the second one gives all CPUs back.
-    for (style, number, born) in
-        [(Style::Hard, 1, all()), (Style::Hard, 1, just(y)), (Style::Soft, 2, just(y))]
-    {
-        let place = |session: &mut Session, task: &TaskRef| session.place(task, x, style);
-        let Some((placed, mask)) = with_stranger(number, &born, |_, _| {}, place) else { return };
+    for born in [all(), just(y)] {
+        let place = |session: &mut Session, task: &TaskRef| session.place(task, x);
+        let Some((placed, mask)) = with_stranger(&born, |_, _| {}, place) else { return };
         assert!(matches!(placed, Err(PlaceError::Gone { .. })), "{placed:?}");
-        assert_eq!(mask, born, "{style:?}");
+        assert_eq!(mask, born);
     }
 }
 
@@ -218,10 +210,10 @@ fn a_stranger_with_the_number_of_a_released_thread_keeps_its_mask() {
         return;
     };
     let pin = |session: &mut Session, task: &TaskRef| {
-        assert_eq!(session.place(task, x, Style::Hard).unwrap(), Placed::Pinned);
+        assert_eq!(session.place(task, x).unwrap(), Placed::Pinned);
     };
     let release = |session: &mut Session, task: &TaskRef| session.release(task);
-    let Some((released, mask)) = with_stranger(1, &just(y), pin, release) else { return };
+    let Some((released, mask)) = with_stranger(&just(y), pin, release) else { return };
     assert_eq!(released.unwrap(), Released::Gone);
     assert_eq!(mask, just(y));
 }

@@ -2,9 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use evenkeel_journal::{
-    JournalError, PlaceError, Session, SessionOptions, Style, UndoOptions, undo,
-};
+use evenkeel_journal::{JournalError, PlaceError, Session, SessionOptions, UndoOptions, undo};
 
 use crate::tools::*;
 
@@ -13,10 +11,10 @@ fn a_journal_that_was_removed_stops_the_session() {
     let Some((x, y)) = two_cpus("a_journal_that_was_removed_stops_the_session") else { return };
     let (dir, a, b) = (directory(), Sleeper::new(), Sleeper::new());
     let mut session = open(dir.path());
-    session.place(&a.task, x, Style::Hard).unwrap();
+    session.place(&a.task, x).unwrap();
     std::fs::remove_file(session.journal_path()).unwrap();
     for task in [&a.task, &b.task] {
-        let error = session.place(task, y, Style::Hard).unwrap_err();
+        let error = session.place(task, y).unwrap_err();
         assert!(matches!(error, PlaceError::Journal(JournalError::Removed { .. })), "{error}");
     }
     assert_eq!((a.mask(), b.mask()), (just(x), all()));
@@ -34,7 +32,7 @@ fn a_journal_that_was_replaced_stops_the_session() {
     let path = session.journal_path();
     std::fs::rename(&path, path.with_extension("away")).unwrap();
     std::fs::write(&path, "mine\n").unwrap();
-    assert!(session.place(&a.task, x, Style::Hard).is_err());
+    assert!(session.place(&a.task, x).is_err());
     assert_eq!(a.mask(), all());
     session.close();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine\n");
