@@ -8,6 +8,9 @@ use serde_json::{Map, Value};
 /// Fails where the value is not as the schema of this name says.
 pub fn check(name: &str, value: &Value) {
     let output = all().find(|output| output.name == name).unwrap();
+    if let Some(format) = value.get("format") {
+        assert_eq!(*format, output.version, "{name}");
+    }
     let schema = output.schema();
     if let Err(wrong) = check_by(&schema, value) {
         panic!("{name}: {wrong}\n{value:#}");

@@ -273,11 +273,9 @@ impl Host {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// `evenkeel status --json`.
+    /// The programs of `evenkeel status --json`.
     pub fn status(&self) -> Vec<serde_json::Value> {
-        let output = output(&mut self.evenkeel(["status", "--json"]));
-        assert!(output.status.success(), "{output:?}");
-        serde_json::from_slice(&output.stdout).unwrap()
+        programs_of(&mut self.evenkeel(["status", "--json"]))
     }
 
     /// Waits until the only run has seen this many more intervals.
@@ -385,6 +383,14 @@ fn put_on_run(run: &CString) -> std::io::Result<()> {
         let bind = libc::MS_BIND;
         check(libc::mount(run.as_ptr(), c"/run".as_ptr(), none.cast(), bind, none))
     }
+}
+
+/// The programs that a command prints as JSON.
+pub fn programs_of(command: &mut Command) -> Vec<serde_json::Value> {
+    let output = output(command);
+    assert!(output.status.success(), "{output:?}");
+    let mut printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    serde_json::from_value(printed["programs"].take()).unwrap()
 }
 
 /// Runs a command to its end; one that does not end is killed, and the test fails.

@@ -174,8 +174,7 @@ fn two_runs_do_not_disturb_each_other() {
     assert_eq!(host.journals().len(), 2);
     wait_for("both records", || host.status().len() == 2);
     for command in ["status", "explain"] {
-        let run = output(&mut host.evenkeel([command, "--json"]));
-        let runs: Vec<Value> = serde_json::from_slice(&run.stdout).unwrap();
+        let runs = programs_of(&mut host.evenkeel([command, "--json"]));
         let mut roots: Vec<i64> = runs.iter().map(|run| run["root"].as_i64().unwrap()).collect();
         roots.sort_unstable();
         let mut expected = [i64::from(first.pid), i64::from(second.pid)];
@@ -194,9 +193,7 @@ fn two_runs_do_not_disturb_each_other() {
         assert!(said.contains(&format!("(pid {},", second.pid)), "{said}");
         assert!(!said.contains(&format!("(pid {},", first.pid)), "{said}");
     }
-    let run = output(&mut host.evenkeel(["explain", "--last", "1", "--json"]));
-    let runs: Vec<Value> = serde_json::from_slice(&run.stdout).unwrap();
-    for run in runs {
+    for run in programs_of(&mut host.evenkeel(["explain", "--last", "1", "--json"])) {
         assert_eq!(run["decisions"].as_array().unwrap().len(), 1, "{run}");
     }
     // `undo` does not touch runs that are alive.

@@ -67,9 +67,10 @@ impl<'a> Steering<'a> {
     fn core(&self, cpu: u32) -> Value {
         let output = output(&mut self.host.evenkeel(["sais", "status", "--json"]));
         assert!(output.status.success(), "{output:?}");
-        let mut answers: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-        answers.retain(|answer| answer.get("device").is_some());
-        answers[0]["cores"][cpu.to_string()].clone()
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let answers = status["processes"].as_array().unwrap();
+        let ours = answers.iter().find(|answer| answer.get("device").is_some()).unwrap();
+        ours["cores"][cpu.to_string()].clone()
     }
 
     /// A counter of both CPUs together.

@@ -94,7 +94,7 @@ fn each_is_told_about_its_own_tasks() {
     let decided = |uid| {
         let all = json_for(uid, &["explain", "--keel", "--json", "--last", "100000"]);
         check("explain-keel", &all);
-        let all = all.as_array().unwrap();
+        let all = all["decisions"].as_array().unwrap();
         all.iter().map(|decision| decision["pid"].as_u64().unwrap()).collect::<Vec<_>>()
     };
     wait_for("all threads", || processes.iter().all(|process| threads_of(process).len() == 9));

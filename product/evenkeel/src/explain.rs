@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 use evenkeel_control::Request;
-use evenkeel_host::ProgramStatus;
+use evenkeel_keel::Decision;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::cli::ExplainArgs;
 use crate::decision_text::describe;
@@ -13,6 +15,18 @@ use crate::keel_client::ask_keel;
 use crate::terminal::width;
 use crate::wrap::broken;
 use crate::{sais, status};
+
+/// The version of [`GateAnswers`].
+pub const GATE_FORMAT: u32 = 2;
+
+/// What `explain --keel --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub struct GateAnswers {
+    /// The version of this document.
+    format: u32,
+    /// The last refusals, oldest first.
+    decisions: Vec<Decision>,
+}
 
 /// Explains what was asked for: by default, the decisions about all programs and the steering of all
 /// connections.
@@ -38,8 +52,7 @@ pub fn main(args: &ExplainArgs) -> Result<i32> {
         program.decisions.drain(..skipped);
     }
     if args.json {
-        let words: Vec<_> = programs.iter().map(ProgramStatus::in_words).collect();
-        println!("{}", serde_json::to_string_pretty(&words)?);
+        println!("{}", serde_json::to_string_pretty(&status::Programs::of(&programs))?);
         return Ok(0);
     }
     if programs.is_empty() {
@@ -64,17 +77,19 @@ pub fn main(args: &ExplainArgs) -> Result<i32> {
 /// Prints the last refusals of the running keel's gate.
 fn explain_keel(args: &ExplainArgs) -> Result<i32> {
     let answer = ask_keel(&Request::new("decisions"), "")?;
-    let decisions: Vec<evenkeel_keel::Decision> = serde_json::from_value(answer)?;
-    let last = &decisions[decisions.len().saturating_sub(args.last)..];
+    let mut decisions: Vec<Decision> = serde_json::from_value(answer)?;
+    let skipped = decisions.len().saturating_sub(args.last);
+    decisions.drain(..skipped);
     if args.json {
-        println!("{}", serde_json::to_string_pretty(last)?);
+        let answers = GateAnswers { format: GATE_FORMAT, decisions };
+        println!("{}", serde_json::to_string_pretty(&answers)?);
         return Ok(0);
     }
-    if last.is_empty() {
+    if decisions.is_empty() {
         println!("The keel's gate has refused nothing yet, or is always open (--gate always).");
         println!("(Users but root see the refusals about their own tasks.)");
     }
-    for decision in last {
+    for decision in decisions {
         println!("{decision}");
     }
     let statistics: evenkeel_keel::Statistics =

@@ -34,13 +34,47 @@ pub fn main(args: SaisArgs) -> Result<i32> {
     match args.part {
         SaisPart::Attach(args) => attach(args),
         SaisPart::Serve(args) => send_hints_back(args),
-        SaisPart::Status(args) => report::<Figures>("stats", args.json, |figures| match figures {
-            Figures::Steered(statistics) => show(statistics),
-            Figures::Served(served) => show_served(served),
-        }),
+        SaisPart::Status(args) => {
+            let status = |processes| Status { format: STATUS_FORMAT, processes };
+            report("stats", args.json, status, |figures: &Figures| match figures {
+                Figures::Steered(statistics) => show(statistics),
+                Figures::Served(served) => show_served(served),
+            })
+        }
         SaisPart::Explain(args) => explain(args.json),
         SaisPart::Model(args) => model(&args),
     }
+}
+
+/// The version of [`Status`].
+pub const STATUS_FORMAT: u32 = 2;
+
+/// What `status --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub struct Status {
+    /// The version of this document.
+    format: u32,
+    /// The processes that steer packets, and those that send hints back.
+    processes: Vec<Figures>,
+}
+
+/// The version of [`Explanation`].
+pub const EXPLANATION_FORMAT: u32 = 2;
+
+/// What `explain --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub struct Explanation {
+    /// The version of this document.
+    format: u32,
+    /// The processes that steer packets, and those that send hints back, which have no connections.
+    processes: Vec<Connections>,
+}
+
+/// The connections of a process that steers.
+#[derive(Serialize, JsonSchema)]
+pub struct Connections {
+    /// Each with the core that its packets go to.
+    flows: Vec<Flow>,
 }
 
 /// The statistics of a process that steers, or of one that sends hints back.
@@ -165,15 +199,16 @@ pub fn status_lines() -> Vec<String> {
     }
 }
 
-/// Prints the answers to a request.
-fn report<Answered: Serialize + DeserializeOwned>(
+/// Prints the answers to a request; as JSON, they are those of a document.
+fn report<Answered: DeserializeOwned, Document: Serialize>(
     request: &str,
     is_json: bool,
-    show: fn(&Answered),
+    document: impl Fn(Vec<Answered>) -> Document,
+    show: impl Fn(&Answered),
 ) -> Result<i32> {
     let answers: Vec<Answered> = answers(request)?;
     if is_json {
-        println!("{}", serde_json::to_string_pretty(&answers)?);
+        println!("{}", serde_json::to_string_pretty(&document(answers))?);
         return Ok(0);
     }
     if answers.is_empty() {
@@ -227,7 +262,11 @@ fn show(statistics: &Statistics) {
 /// # Errors
 /// A process that steers does not answer.
 pub fn explain(is_json: bool) -> Result<i32> {
-    report("flows", is_json, show_flows)
+    let explanation = |answers: Vec<Vec<Flow>>| {
+        let processes = answers.into_iter().map(|flows| Connections { flows }).collect();
+        Explanation { format: EXPLANATION_FORMAT, processes }
+    };
+    report("flows", is_json, explanation, show_flows)
 }
 
 /// The same as text; prints nothing where no packets are steered.

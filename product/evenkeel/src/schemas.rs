@@ -10,16 +10,15 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use evenkeel_host::{DecisionInWords, ProgramStatus, daemon, doctor};
+use evenkeel_host::{daemon, doctor};
 use evenkeel_irq::{Event, Plan};
 use evenkeel_journal::UndoReport;
-use evenkeel_keel::{Decision, IasState};
-use evenkeel_sais::Flow;
+use evenkeel_keel::IasState;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-use crate::{cluster, compare, irq, run, sais};
+use crate::{cluster, compare, explain, irq, run, sais, status};
 
 /// What a command prints as JSON.
 pub struct Output {
@@ -38,17 +37,32 @@ pub const OUTPUTS: [Output; 17] = [
     output("compare", 1, "evenkeel compare --json FILE", schema::<compare::Comparison>),
     output("daemon-state", 2, "kill -USR1 (evenkeel daemon)", schema::<daemon::DaemonState>),
     output("doctor", 1, "evenkeel doctor --json", schema::<doctor::Report>),
-    output("explain", 2, "evenkeel explain --json", schema::<Vec<ProgramStatus<DecisionInWords>>>),
-    output("explain-keel", 1, "evenkeel explain --keel --json", schema::<Vec<Decision>>),
+    output("explain", status::FORMAT, "evenkeel explain --json", schema::<status::Programs>),
+    output(
+        "explain-keel",
+        explain::GATE_FORMAT,
+        "evenkeel explain --keel --json",
+        schema::<explain::GateAnswers>,
+    ),
     output("ias-show", 1, "evenkeel ias show --json", schema::<IasState>),
     output("irq-plan", 2, "evenkeel irq plan --json", schema::<Plan>),
     output("irq-run", 1, "evenkeel irq run --json", schema::<IrqLine>),
     output("irq-status", 1, "evenkeel irq status --json", schema::<irq::Status>),
     output("run", 2, "evenkeel run --json FILE", schema::<run::Report<'static>>),
-    output("sais-explain", 1, "evenkeel sais explain --json", schema::<Vec<Vec<Flow>>>),
+    output(
+        "sais-explain",
+        sais::EXPLANATION_FORMAT,
+        "evenkeel sais explain --json",
+        schema::<sais::Explanation>,
+    ),
     output("sais-model", 1, "evenkeel sais model --json", schema::<sais::Model>),
-    output("sais-status", 1, "evenkeel sais status --json", schema::<Vec<sais::Figures>>),
-    output("status", 2, "evenkeel status --json", schema::<Vec<ProgramStatus<DecisionInWords>>>),
+    output(
+        "sais-status",
+        sais::STATUS_FORMAT,
+        "evenkeel sais status --json",
+        schema::<sais::Status>,
+    ),
+    output("status", status::FORMAT, "evenkeel status --json", schema::<status::Programs>),
     output("undo", 1, "evenkeel undo --json", schema::<UndoReport>),
     output("zone-get", 1, "evenkeel zone get --json", schema::<BTreeMap<String, Knob>>),
 ];
@@ -238,6 +252,15 @@ mod tests {
         }
         for output in &OUTPUTS {
             assert!(!has_tuple(&output.schema()), "{}", output.name);
+        }
+    }
+
+    /// Nothing could be added to a list, and it has no place for its version. The lines of `irq run` are
+    /// objects, too, of one kind or another.
+    #[test]
+    fn each_document_is_an_object() {
+        for output in OUTPUTS.iter().filter(|output| output.name != "irq-run") {
+            assert_eq!(output.schema()["type"], "object", "{}", output.name);
         }
     }
 

@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use anyhow::Result;
 use evenkeel_control::Request;
-use evenkeel_host::{Accounting, Placement, ProgramStatus, Proven, Waits, read_status_files};
+use evenkeel_host::{
+    Accounting, DecisionInWords, Placement, ProgramStatus, Proven, Waits, read_status_files,
+};
 use evenkeel_journal::{Standing, runtime_dir};
 use nix::unistd::{Uid, User};
 use ratatui::crossterm::terminal::size;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::cli::StatusArgs;
 use crate::terminal::{can_draw, clean, width};
@@ -20,6 +24,25 @@ use crate::{daemon_client, decision_text, irq, keel_client, sais};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// ... where only that is asked: a probe of a container's health waits for 5 s.
 const PATIENCE_OF_PROBES: Duration = Duration::from_secs(4);
+
+/// The version of [`Programs`].
+pub const FORMAT: u32 = 3;
+
+/// What `status --json` and `explain --json` print.
+#[derive(Serialize, JsonSchema)]
+pub struct Programs {
+    /// The version of this document.
+    format: u32,
+    /// The programs that are balanced.
+    programs: Vec<ProgramStatus<DecisionInWords>>,
+}
+
+impl Programs {
+    /// These programs, in words.
+    pub fn of(programs: &[ProgramStatus]) -> Self {
+        Self { format: FORMAT, programs: programs.iter().map(ProgramStatus::in_words).collect() }
+    }
+}
 
 /// Prints the keel that runs, the daemon, where packets are steered, what `irq once` left moved, and
 /// each balanced program; with `--watch` again and again, until a signal ends this process. With
@@ -35,8 +58,7 @@ pub fn main(args: &StatusArgs) -> Result<i32> {
         return Ok(0);
     }
     if args.json {
-        let words: Vec<_> = read_all()?.iter().map(ProgramStatus::in_words).collect();
-        println!("{}", serde_json::to_string_pretty(&words)?);
+        println!("{}", serde_json::to_string_pretty(&Programs::of(&read_all()?))?);
         return Ok(0);
     }
     let Some(every) = args.watch else {

@@ -37,7 +37,8 @@ impl<'a> Serving<'a> {
 
     fn count(&self, counter: &str) -> u64 {
         let output = output(&mut self.host.evenkeel(["sais", "status", "--json"]));
-        let answers: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let answers = status["processes"].as_array().unwrap();
         let own = answers.iter().find(|answer| answer.get("cgroup").is_some()).unwrap();
         own["counters"][counter].as_u64().unwrap()
     }

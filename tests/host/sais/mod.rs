@@ -65,11 +65,8 @@ impl<'a> Steering<'a> {
 
     /// `evenkeel sais explain --json` of the only one.
     fn flows(&self) -> Vec<Value> {
-        let output = output(&mut self.host.evenkeel(["sais", "explain", "--json"]));
-        assert!(output.status.success(), "{output:?}");
-        let answers: Vec<Vec<Value>> = serde_json::from_slice(&output.stdout).unwrap();
         // Serving parts answer, too, and have no flows.
-        answers.concat()
+        flows_of(&mut self.host.evenkeel(["sais", "explain", "--json"]))
     }
 
     /// A counter of all CPUs together.
@@ -100,11 +97,21 @@ fn attach(host: &Host, flags: &[&str]) -> Command {
     host.evenkeel([&["sais", "attach", DEVICE], flags].concat())
 }
 
+/// The connections that a command prints as JSON.
+fn flows_of(command: &mut Command) -> Vec<Value> {
+    let output = output(command);
+    assert!(output.status.success(), "{output:?}");
+    let explained: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let processes = explained["processes"].as_array().unwrap().iter();
+    processes.flat_map(|process| process["flows"].as_array().unwrap().clone()).collect()
+}
+
 /// The only answer with this field.
 fn only(command: &mut Command, field: &str) -> Value {
     let output = output(command);
     assert!(output.status.success(), "{output:?}");
-    let mut answers: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let mut status: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut answers: Vec<Value> = serde_json::from_value(status["processes"].take()).unwrap();
     answers.retain(|answer| answer.get(field).is_some());
     assert_eq!(answers.len(), 1, "{answers:?}");
     answers.remove(0)

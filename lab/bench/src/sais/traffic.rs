@@ -160,9 +160,9 @@ fn named(text: &str) -> Vec<(String, f64)> {
 /// What the program that steers the client's device says; `None`: there is none.
 fn steered(executable: &Path) -> Option<Statistics> {
     let run = Command::new(executable).args(["sais", "status", "--json"]).output().ok()?;
-    let answers: Vec<Value> = serde_json::from_slice(&run.stdout).ok()?;
-    let ours = answers.into_iter().find(|answer| answer["device"] == DEVICE)?;
-    serde_json::from_value(ours).ok()
+    let status: Value = serde_json::from_slice(&run.stdout).ok()?;
+    let ours = status["processes"].as_array()?.iter().find(|one| one["device"] == DEVICE)?;
+    serde_json::from_value(ours.clone()).ok()
 }
 
 /// A hint that was replaced meanwhile is one of ours, too.
