@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 pub fn check(name: &str, value: &Value) {
     let output = all().find(|output| output.name == name).unwrap();
     if let Some(format) = value.get("format") {
-        assert_eq!(*format, output.version, "{name}");
+        assert_eq!(*format, output.version, "{name} tells another version than that of its schema");
     }
     let schema = output.schema();
     if let Err(wrong) = check_by(&schema, value) {

@@ -153,9 +153,9 @@ fn knobs_turn_while_it_runs() {
     said(&["zone", "set", "balance_level", "warm-high"]);
     said(&["zone", "set", "balance_cpus_avg_enable", "1"]);
     let knobs = || -> BTreeMap<String, serde_json::Value> {
-        let knobs = serde_json::from_str(&said(&["zone", "get", "--json"])).unwrap();
-        check("zone-get", &knobs);
-        serde_json::from_value(knobs).unwrap()
+        let shown = serde_json::from_str(&said(&["zone", "get", "--json"])).unwrap();
+        check("zone-get", &shown);
+        serde_json::from_value(shown["knobs"].clone()).unwrap()
     };
     let before = knobs();
     assert_eq!((&before["balance_level"], &before["bal_cpus_avg_enable"]), (&3.into(), &1.into()));

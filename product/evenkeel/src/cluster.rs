@@ -17,7 +17,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-pub use report::Report;
+pub use report::{FORMAT, Report};
 
 use crate::cli::{ClusterArgs, ClusterPart, ClusterReportArgs};
 use crate::config;

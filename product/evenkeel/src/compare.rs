@@ -33,7 +33,7 @@ use crate::exit::UNSUCCESSFUL;
 use crate::report_file::{ReportFile, is_standard_output};
 use crate::terminal::width;
 use contestant::Contestant;
-pub use result::Comparison;
+pub use result::{Comparison, FORMAT};
 use turns::{TIME, Turns};
 
 /// Compares, and prints the table. `file` is the configuration file of the runs under evenkeel, in place

@@ -11,6 +11,8 @@ use evenkeel_keel::{
 use evenkeel_machine::Machine;
 use nix::errno::Errno;
 use nix::unistd::Uid;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::cli::{IasArgs, IasCommand};
 use crate::keel_client;
@@ -108,13 +110,24 @@ fn allocate(roles: &[u16]) -> Result<i32> {
     Ok(0)
 }
 
+/// The version of [`Shown`].
+pub const FORMAT: u32 = 1;
+
+/// What `show --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub struct Shown {
+    /// The version of this document.
+    format: u32,
+    #[serde(flatten)]
+    state: IasState,
+}
+
 fn show(json: bool) -> Result<i32> {
-    let answer = ask_keel(&Request::new("ias_show"))?;
+    let state: IasState = serde_json::from_value(ask_keel(&Request::new("ias_show"))?)?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&answer)?);
+        println!("{}", serde_json::to_string_pretty(&Shown { format: FORMAT, state })?);
         return Ok(0);
     }
-    let state: IasState = serde_json::from_value(answer)?;
     for (cpu, role) in &state.roles {
         let kind = if role % 2 == 0 { "master" } else { "slave" };
         println!("CPU {cpu:<4} {kind} of group {}", role / 2);

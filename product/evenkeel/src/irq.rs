@@ -61,7 +61,8 @@ fn status(args: &IrqStatusArgs) -> Result<i32> {
     let originals = Originals::of(&standing);
     let snapshot = watch(time(args.watch), Aim::Level, &CpuSet::new(), &originals)?;
     if args.json {
-        let status = Status { snapshot, standing: standing_words(&standing) };
+        let standing = standing_words(&standing);
+        let status = Status { format: STATUS_FORMAT, snapshot, standing };
         println!("{}", serde_json::to_string_pretty(&status)?);
         return Ok(0);
     }
@@ -74,9 +75,14 @@ fn status(args: &IrqStatusArgs) -> Result<i32> {
     Ok(0)
 }
 
+/// The version of [`Status`].
+pub const STATUS_FORMAT: u32 = 1;
+
 /// What `status --json` prints.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Status {
+    /// The version of this document.
+    format: u32,
     #[serde(flatten)]
     snapshot: Snapshot,
     /// What `irq once` left moved.
@@ -115,6 +121,18 @@ pub fn standing_lines(standing: &Standing) -> Vec<String> {
     lines
 }
 
+/// The version of [`Planned`].
+pub const PLAN_FORMAT: u32 = 2;
+
+/// What `plan --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub struct Planned {
+    /// The version of this document.
+    format: u32,
+    #[serde(flatten)]
+    plan: Plan,
+}
+
 fn show_plan(args: &IrqPlanArgs) -> Result<i32> {
     let protected = args.program.as_ref().map(|program| program.cpus()).transpose()?;
     let protected = protected.unwrap_or_default();
@@ -122,6 +140,7 @@ fn show_plan(args: &IrqPlanArgs) -> Result<i32> {
     let snapshot = watch(time(args.watch), args.mode, &protected, &originals)?;
     let plan = plan_for(&snapshot, args.mode);
     if args.json {
+        let plan = Planned { format: PLAN_FORMAT, plan };
         println!("{}", serde_json::to_string_pretty(&plan)?);
         return Ok(0);
     }

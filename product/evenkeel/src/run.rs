@@ -182,9 +182,14 @@ pub fn run_command(args: RunArgs, config: Config, origin: Origin) -> Result<i32,
     Ok(end.imitate())
 }
 
+/// The version of [`Report`].
+pub const FORMAT: u32 = 2;
+
 /// What `--json` writes.
 #[derive(Serialize, JsonSchema)]
 pub struct Report<'a> {
+    /// The version of this document.
+    format: u32,
     #[serde(flatten)]
     summary: &'a Summary,
     /// What came of `--move-noise`.
@@ -195,7 +200,7 @@ pub struct Report<'a> {
 /// Writes the report. An error is said, and the exit code stays that of the command: it matters more
 /// than the report.
 fn write_report(file: ReportFile, summary: &Summary, interrupts: Option<InterruptsSummary>) {
-    let text = serde_json::to_vec_pretty(&Report { summary, interrupts });
+    let text = serde_json::to_vec_pretty(&Report { format: FORMAT, summary, interrupts });
     let written = text.map_err(anyhow::Error::from).and_then(|mut text| {
         text.push(b'\n');
         file.write(&text)

@@ -313,9 +313,14 @@ fn strip_times(args: &ModelArgs) -> Result<(f64, f64)> {
     Ok((process_us, migrate_us))
 }
 
+/// The version of [`Model`].
+pub const MODEL_FORMAT: u32 = 1;
+
 /// What `model --json` prints.
 #[derive(Serialize, JsonSchema)]
 pub struct Model {
+    /// The version of this document.
+    format: u32,
     #[serde(flatten)]
     analysis: Analysis,
     /// With the size of strips and the rate of the network: so many requests fit through it in a second.
@@ -342,7 +347,8 @@ fn model(args: &ModelArgs) -> Result<i32> {
         evenkeel_sais::most_requests_per_s(args.servers, bytes, gbit_per_s * 1e9)
     });
     if args.json {
-        let model = Model { analysis, most_requests_per_s, process_us, migrate_us };
+        let format = MODEL_FORMAT;
+        let model = Model { format, analysis, most_requests_per_s, process_us, migrate_us };
         println!("{}", serde_json::to_string_pretty(&model)?);
         return Ok(0);
     }

@@ -5,20 +5,18 @@
 //! Within a version, fields and words are only added. What takes something away or changes a type needs
 //! the next version: writing over an older file of the same version is refused then.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use evenkeel_host::{daemon, doctor};
-use evenkeel_irq::{Event, Plan};
+use evenkeel_irq::Event;
 use evenkeel_journal::UndoReport;
-use evenkeel_keel::IasState;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-use crate::{cluster, compare, explain, irq, run, sais, status};
+use crate::{cluster, compare, explain, ias, irq, run, sais, status, undo, zone};
 
 /// What a command prints as JSON.
 pub struct Output {
@@ -33,10 +31,25 @@ pub struct Output {
 
 /// All of them, by the name of the schema.
 pub const OUTPUTS: [Output; 17] = [
-    output("cluster-report", 1, "evenkeel cluster report --json", schema::<cluster::Report>),
-    output("compare", 1, "evenkeel compare --json FILE", schema::<compare::Comparison>),
-    output("daemon-state", 2, "kill -USR1 (evenkeel daemon)", schema::<daemon::DaemonState>),
-    output("doctor", 1, "evenkeel doctor --json", schema::<doctor::Report>),
+    output(
+        "cluster-report",
+        cluster::FORMAT,
+        "evenkeel cluster report --json",
+        schema::<cluster::Report>,
+    ),
+    output(
+        "compare",
+        compare::FORMAT,
+        "evenkeel compare --json FILE",
+        schema::<compare::Comparison>,
+    ),
+    output(
+        "daemon-state",
+        daemon::STATE_FORMAT,
+        "kill -USR1 (evenkeel daemon)",
+        schema::<daemon::DaemonState>,
+    ),
+    output("doctor", doctor::FORMAT, "evenkeel doctor --json", schema::<doctor::Report>),
     output("explain", status::FORMAT, "evenkeel explain --json", schema::<status::Programs>),
     output(
         "explain-keel",
@@ -44,18 +57,18 @@ pub const OUTPUTS: [Output; 17] = [
         "evenkeel explain --keel --json",
         schema::<explain::GateAnswers>,
     ),
-    output("ias-show", 1, "evenkeel ias show --json", schema::<IasState>),
-    output("irq-plan", 2, "evenkeel irq plan --json", schema::<Plan>),
+    output("ias-show", ias::FORMAT, "evenkeel ias show --json", schema::<ias::Shown>),
+    output("irq-plan", irq::PLAN_FORMAT, "evenkeel irq plan --json", schema::<irq::Planned>),
     output("irq-run", 1, "evenkeel irq run --json", schema::<IrqLine>),
-    output("irq-status", 1, "evenkeel irq status --json", schema::<irq::Status>),
-    output("run", 2, "evenkeel run --json FILE", schema::<run::Report<'static>>),
+    output("irq-status", irq::STATUS_FORMAT, "evenkeel irq status --json", schema::<irq::Status>),
+    output("run", run::FORMAT, "evenkeel run --json FILE", schema::<run::Report<'static>>),
     output(
         "sais-explain",
         sais::EXPLANATION_FORMAT,
         "evenkeel sais explain --json",
         schema::<sais::Explanation>,
     ),
-    output("sais-model", 1, "evenkeel sais model --json", schema::<sais::Model>),
+    output("sais-model", sais::MODEL_FORMAT, "evenkeel sais model --json", schema::<sais::Model>),
     output(
         "sais-status",
         sais::STATUS_FORMAT,
@@ -63,8 +76,8 @@ pub const OUTPUTS: [Output; 17] = [
         schema::<sais::Status>,
     ),
     output("status", status::FORMAT, "evenkeel status --json", schema::<status::Programs>),
-    output("undo", 1, "evenkeel undo --json", schema::<UndoReport>),
-    output("zone-get", 1, "evenkeel zone get --json", schema::<BTreeMap<String, Knob>>),
+    output("undo", undo::FORMAT, "evenkeel undo --json", schema::<undo::Undone<'static>>),
+    output("zone-get", zone::FORMAT, "evenkeel zone get --json", schema::<zone::Knobs>),
 ];
 
 /// A line of `irq run`.
@@ -79,17 +92,6 @@ enum IrqLine {
         /// What was taken back at the end.
         undone: Box<UndoReport>,
     },
-}
-
-/// The value of a knob.
-#[derive(JsonSchema)]
-#[serde(untagged)]
-#[allow(dead_code, reason = "it describes what the keel prints")]
-enum Knob {
-    /// A whole number.
-    Number(u64),
-    /// A word, or a list of CPUs.
-    Text(String),
 }
 
 /// What a command prints as JSON, and what makes its schema.
@@ -255,12 +257,16 @@ mod tests {
         }
     }
 
-    /// Nothing could be added to a list, and it has no place for its version. The lines of `irq run` are
-    /// objects, too, of one kind or another.
+    /// A reader of a file that was kept for long has nothing else to go by. `irq run` prints lines: what
+    /// happened, one by one.
     #[test]
-    fn each_document_is_an_object() {
+    fn each_document_is_an_object_that_tells_its_version() {
         for output in OUTPUTS.iter().filter(|output| output.name != "irq-run") {
-            assert_eq!(output.schema()["type"], "object", "{}", output.name);
+            let schema = output.schema();
+            assert_eq!(schema["type"], "object", "{}", output.name);
+            assert_eq!(schema["properties"]["format"]["type"], "integer", "{}", output.name);
+            let required = schema["required"].as_array().unwrap();
+            assert!(required.contains(&json!("format")), "{}: {required:?}", output.name);
         }
     }
 

@@ -1,11 +1,25 @@
 //! `evenkeel undo`: takes back what a killed evenkeel left.
 
 use anyhow::Result;
-use evenkeel_journal::{UndoOptions, runtime_dir};
+use evenkeel_journal::{UndoOptions, UndoReport, runtime_dir};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::cli::UndoArgs;
 use crate::dead_sockets::remove_dead_sockets;
 use crate::irq;
+
+/// The version of [`Undone`].
+pub const FORMAT: u32 = 1;
+
+/// What `--json` prints.
+#[derive(Serialize, JsonSchema)]
+pub struct Undone<'a> {
+    /// The version of this document.
+    format: u32,
+    #[serde(flatten)]
+    report: &'a UndoReport,
+}
 
 /// Undoes all journals of this user, and prints what was done.
 ///
@@ -19,7 +33,8 @@ pub fn main(args: &UndoArgs) -> Result<i32> {
     remove_dead_sockets(&dir);
     let code = i32::from(!report.errors.is_empty());
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        let undone = Undone { format: FORMAT, report: &report };
+        println!("{}", serde_json::to_string_pretty(&undone)?);
         return Ok(code);
     }
     let freed = report.restored.len() + report.freed.len();

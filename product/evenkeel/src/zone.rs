@@ -1,8 +1,12 @@
 //! `evenkeel zone`: shows and sets the knobs of a running keel's gate, and its shield.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, bail};
 use evenkeel_control::Request;
 use evenkeel_keel::{Gate, OptionError, Shield, Zone};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::cli::{ZoneArgs, ZoneCommand};
@@ -12,6 +16,30 @@ use crate::keel_client::ask_keel;
 const ZONE: &str = "--gate zone";
 /// The keel's name of the shield.
 const SHIELD: &str = "shield";
+
+/// The version of [`Knobs`].
+pub const FORMAT: u32 = 2;
+
+/// What `get --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub struct Knobs {
+    /// The version of this document.
+    format: u32,
+    /// The knobs by name, and the shield.
+    #[schemars(with = "BTreeMap<String, Knob>")]
+    knobs: Map<String, Value>,
+}
+
+/// The value of a knob.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[allow(dead_code, reason = "it describes what the keel answers")]
+enum Knob {
+    /// A whole number.
+    Number(u64),
+    /// A word, or a list of CPUs.
+    Text(String),
+}
 
 /// Shows or sets knobs, or shields CPUs.
 ///
@@ -37,8 +65,8 @@ fn get(knob: Option<&str>, json: bool) -> Result<i32> {
         Some(name) => println!("{}", gate[name]),
         None if json => {
             let shield = rest.into_iter().filter(|(name, _)| name == SHIELD);
-            let all: Map<String, Value> = gate.into_iter().chain(shield).collect();
-            println!("{}", serde_json::to_string_pretty(&all)?);
+            let knobs: Map<String, Value> = gate.into_iter().chain(shield).collect();
+            println!("{}", serde_json::to_string_pretty(&Knobs { format: FORMAT, knobs })?);
         }
         None => {
             for name in Zone::names() {

@@ -17,9 +17,14 @@ const TOLERANCE: f64 = 0.02;
 /// A smaller part of a CPU's time is not named as a loss.
 const NAMED: f64 = 0.005;
 
+/// The version of [`Report`].
+pub const FORMAT: u32 = 1;
+
 /// A job, step by step.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Report {
+    /// The version of this document.
+    pub format: u32,
     /// The job, as it was asked for.
     pub job: String,
     /// Nodes that were asked and have no record of the job.
@@ -186,6 +191,7 @@ impl Report {
             steps.entry(record.place.step).or_default().push(record);
         }
         Self {
+            format: FORMAT,
             job: job.to_string(),
             nodes_without_record,
             problems,

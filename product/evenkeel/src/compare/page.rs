@@ -102,6 +102,7 @@ mod tests {
 
     fn comparison(rows: Vec<Row>) -> Comparison {
         Comparison {
+            format: 1,
             command: vec!["./<script>".to_owned()],
             version: "0",
             is_partial: false,

@@ -25,9 +25,14 @@ const RUNS_OF_AN_INTERVAL: usize = 6;
 /// Of a program that takes less time, in s, start-up is much of what is measured.
 const SHORT_S: f64 = 1.0;
 
+/// The version of [`Comparison`].
+pub const FORMAT: u32 = 1;
+
 /// A comparison of one program.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Comparison {
+    /// The version of this document.
+    pub format: u32,
     /// The command and its arguments.
     pub command: Vec<String>,
     /// The version of evenkeel.
@@ -110,6 +115,7 @@ impl Comparison {
             None => nothing_is_better(&rows),
         };
         Self {
+            format: FORMAT,
             command: words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             version: env!("CARGO_PKG_VERSION"),
             is_partial: interrupt::asked().is_some(),
@@ -344,6 +350,7 @@ pub mod tests {
 
     fn comparison(rows: Vec<Row>) -> Comparison {
         Comparison {
+            format: FORMAT,
             command: Vec::new(),
             version: "0",
             is_partial: false,
@@ -375,6 +382,7 @@ pub mod tests {
         };
         let again = Row { is_again: true, ..long("default again") };
         let comparison = Comparison {
+            format: FORMAT,
             command: Vec::new(),
             version: "",
             is_partial: false,

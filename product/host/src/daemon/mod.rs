@@ -61,7 +61,7 @@ pub use metrics::{MetricsAddress, MetricsError, Pages, answer_metrics_request};
 pub use programs::Quota;
 pub use requests::DaemonRequest;
 pub use settings::Settings;
-pub use state::DaemonState;
+pub use state::{DaemonState, STATE_FORMAT};
 pub use statistics::Statistics;
 
 use metrics::Metrics;

@@ -16,9 +16,14 @@ use crate::observe::Accounting;
 use crate::private_file;
 use crate::status_file::ProgramStatus;
 
+/// The version of [`DaemonState`].
+pub const STATE_FORMAT: u32 = 2;
+
 /// What the file holds.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct DaemonState {
+    /// The version of this document.
+    pub format: u32,
     /// The daemon's process.
     pub pid: u32,
     /// When this was written, in nanoseconds on CLOCK_BOOTTIME.
@@ -42,6 +47,7 @@ impl DaemonState {
         let quotas = programs.quotas(&root);
         let observer = programs.balancer().observer();
         Self {
+            format: STATE_FORMAT,
             pid: std::process::id(),
             at_ns: boottime_ns(),
             own_cpu_ns: own_cpu_ns(),
