@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::roles::role;
 use crate::running_daemon::{Daemon, lone_worker};
+use crate::schema::check;
 use crate::support::*;
 use crate::worker::Worker;
 
@@ -72,6 +73,42 @@ fn a_program_joins_is_moved_and_leaves() {
         assert!(two.is_as(&all()), "{placement}");
         assert!(one.end().success() && two.end().success());
     }
+}
+
+#[test]
+fn the_last_decisions_about_a_program_that_ended_are_told() {
+    if two_cpus("the_last_decisions_about_a_program_that_ended_are_told").is_none() {
+        return;
+    }
+    let host = Host::new();
+    let daemon = Daemon::start(&host, &EAGER);
+    let worker = lone_worker(&host);
+    let pid = worker.pid.to_string();
+    assert!(output(&mut host.evenkeel(["join", &pid])).status.success());
+    worker.wait_moved(&host, 2);
+    assert!(worker.end().success());
+    wait_for("its end to be seen", || host.status().is_empty());
+    let said = |words: &[&str]| {
+        let run = output(&mut host.evenkeel(words));
+        assert!(run.status.success() && run.stderr.is_empty(), "{words:?}: {run:?}");
+        text(&run.stdout)
+    };
+    let explained = said(&["explain", &pid]);
+    assert!(explained.contains(" ago): ") && explained.contains("moved task"), "{explained}");
+    let heading = format!("(pid {pid}, daemon {}, ", daemon.pid());
+    for command in ["status", "explain"] {
+        let listed = said(&[command]);
+        assert!(listed.contains("Ended or left lately") && listed.contains(&heading), "{listed}");
+        let shown = serde_json::from_str(&said(&[command, "--json"])).unwrap();
+        check(command, &shown);
+        assert_eq!(shown["programs"], json!([]), "{shown:#}");
+        assert_eq!(shown["ended"][0]["root"].to_string(), pid, "{shown:#}");
+        assert!(!shown["ended"][0]["decisions"].as_array().unwrap().is_empty(), "{shown:#}");
+    }
+    if is_root() {
+        says(&mut as_nobody(&host, &["explain", &pid]), 2, "no program with pid");
+    }
+    daemon.end();
 }
 
 #[test]

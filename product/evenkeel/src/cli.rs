@@ -438,7 +438,8 @@ pub struct StatusArgs {
 /// `evenkeel explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// Only this program: its first process, or its balancer.
+    /// Only this program: its first process, or its balancer; also a program that ended lately at the
+    /// daemon.
     #[arg(value_parser = process_number)]
     pub pid: Option<u32>,
     /// Explain the last answers of the running keel's gate instead (users but root: about own tasks).

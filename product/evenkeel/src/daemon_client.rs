@@ -16,6 +16,8 @@ use crate::exit::Impossible;
 
 /// The directory of root's daemon, which serves all users.
 const SYSTEM_DIR: &str = "/run/evenkeel";
+/// How long a daemon may take to say which programs have ended. It was asked for those that run before.
+const ENDED_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The socket of the user's own daemon if there is one, else of the system's.
 fn socket() -> PathBuf {
@@ -203,6 +205,28 @@ fn quota_lines(programs: &[Quota], connections: &[Share]) -> Vec<String> {
         is_of_interest.then(|| format!("User {user} at the daemon: {}", parts.join(", ")))
     };
     users.into_iter().filter_map(line).collect()
+}
+
+/// The user's programs that ended or left last at these daemons, in this order.
+pub fn read_ended() -> Vec<ProgramStatus> {
+    let mut ended: Vec<ProgramStatus> =
+        balancers().iter().flat_map(|socket| read_ended_at(socket)).collect();
+    ended.sort_by_key(|program| program.ended_ns);
+    ended
+}
+
+fn read_ended_at(socket: &Path) -> Vec<ProgramStatus> {
+    let answer = ask_within(socket, &Request::new("ended"), ENDED_PATIENCE);
+    let programs = answer.map_err(anyhow::Error::from).and_then(|answer| {
+        let programs: Vec<ProgramStatus> = serde_json::from_value(answer)?;
+        Ok(programs)
+    });
+    programs.unwrap_or_else(|why| {
+        // A daemon that does not answer was named for its programs that run, and an older one remembers
+        // none.
+        tracing::debug!("{why:#}");
+        Vec::new()
+    })
 }
 
 fn read_status_at(socket: &Path, patience: Duration) -> Vec<ProgramStatus> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 use evenkeel_control::Request;
+use evenkeel_host::ProgramStatus;
 use evenkeel_keel::Decision;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -14,7 +15,7 @@ use crate::decision_text::describe;
 use crate::keel_client::ask_keel;
 use crate::terminal::width;
 use crate::wrap::broken;
-use crate::{sais, status};
+use crate::{daemon_client, sais, status};
 
 /// The version of [`GateAnswers`].
 pub const GATE_FORMAT: u32 = 2;
@@ -32,7 +33,8 @@ pub struct GateAnswers {
 /// connections.
 ///
 /// # Errors
-/// The status files cannot be read, no such program is balanced, or the keel does not answer.
+/// The status files cannot be read, no such program is balanced or ended lately, or the keel does not
+/// answer.
 pub fn main(args: &ExplainArgs) -> Result<i32> {
     if args.keel {
         return explain_keel(args);
@@ -41,21 +43,28 @@ pub fn main(args: &ExplainArgs) -> Result<i32> {
         return sais::explain(args.json);
     }
     let mut programs = status::read_all()?;
+    let mut ended = daemon_client::read_ended();
     if let Some(pid) = args.pid {
-        programs.retain(|program| program.root == pid || program.balancer.tid as u32 == pid);
-        if programs.is_empty() {
-            bail!("no program with pid {pid} runs under evenkeel; list them: evenkeel status");
+        for list in [&mut programs, &mut ended] {
+            list.retain(|program| program.root == pid || program.balancer.tid as u32 == pid);
+        }
+        if programs.is_empty() && ended.is_empty() {
+            bail!(
+                "no program with pid {pid} runs under evenkeel, or ended lately at the daemon; list \
+                 them: evenkeel status"
+            );
         }
     }
-    for program in &mut programs {
+    for program in programs.iter_mut().chain(&mut ended) {
         let skipped = program.decisions.len().saturating_sub(args.last);
         program.decisions.drain(..skipped);
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&status::Programs::of(&programs))?);
+        let programs = status::Programs::of(&programs, &ended);
+        println!("{}", serde_json::to_string_pretty(&programs)?);
         return Ok(0);
     }
-    if programs.is_empty() {
+    if programs.is_empty() && args.pid.is_none() {
         println!("No program runs under evenkeel: nothing to explain. (For the keel: --keel)");
     }
     if args.pid.is_none()
@@ -65,11 +74,17 @@ pub fn main(args: &ExplainArgs) -> Result<i32> {
         println!("connections: {why:#}");
     }
     let width = width();
-    for program in &programs {
+    // The decisions of programs that have ended are told where one of them is asked for.
+    let none: &[ProgramStatus] = &[];
+    let (told, listed) = if args.pid.is_some() { (&ended[..], none) } else { (none, &ended[..]) };
+    for program in programs.iter().chain(told) {
         print!("{}", broken(&format!("{}\n", status::headline(program)), width));
         for decision in &program.decisions {
             print!("{}", broken(&describe(decision), width));
         }
+    }
+    for line in status::ended_lines(listed) {
+        print!("{}", broken(&format!("{line}\n"), width));
     }
     Ok(0)
 }

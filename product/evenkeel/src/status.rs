@@ -35,12 +35,16 @@ pub struct Programs {
     format: u32,
     /// The programs that are balanced.
     programs: Vec<ProgramStatus<DecisionInWords>>,
+    /// The programs of daemons that ended or left last, in this order.
+    ended: Vec<ProgramStatus<DecisionInWords>>,
 }
 
 impl Programs {
-    /// These programs, in words.
-    pub fn of(programs: &[ProgramStatus]) -> Self {
-        Self { format: FORMAT, programs: programs.iter().map(ProgramStatus::in_words).collect() }
+    /// Programs that are balanced and programs that have ended, in words.
+    pub fn of(programs: &[ProgramStatus], ended: &[ProgramStatus]) -> Self {
+        let in_words =
+            |programs: &[ProgramStatus]| programs.iter().map(ProgramStatus::in_words).collect();
+        Self { format: FORMAT, programs: in_words(programs), ended: in_words(ended) }
     }
 }
 
@@ -58,7 +62,8 @@ pub fn main(args: &StatusArgs) -> Result<i32> {
         return Ok(0);
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&Programs::of(&read_all()?))?);
+        let programs = Programs::of(&read_all()?, &daemon_client::read_ended());
+        println!("{}", serde_json::to_string_pretty(&programs)?);
         return Ok(0);
     }
     let Some(every) = args.watch else {
@@ -113,7 +118,18 @@ fn text() -> Result<String> {
             lines.push(format!("    last: {}", decision_text::summarise(decision)));
         }
     }
+    lines.extend(ended_lines(&daemon_client::read_ended()));
     Ok(lines.into_iter().map(|line| line + "\n").collect())
+}
+
+/// A line for each program that has ended, below what they are.
+pub fn ended_lines(ended: &[ProgramStatus]) -> Vec<String> {
+    if ended.is_empty() {
+        return Vec::new();
+    }
+    let title = "Ended or left lately (evenkeel explain PID tells the last decisions):";
+    let line = |program: &ProgramStatus| format!("    {}", headline(program));
+    [title.to_owned()].into_iter().chain(ended.iter().map(line)).collect()
 }
 
 /// The status of every balanced program of this user: those with a balancer of their own, and those of
@@ -168,6 +184,10 @@ pub fn headline(program: &ProgramStatus) -> String {
     if let Some(elapsed_ns) = program.elapsed_ns() {
         let elapsed = Duration::from_secs(elapsed_ns / 1_000_000_000);
         let _ = write!(heading, ", for {}", humantime::format_duration(elapsed));
+    }
+    if let Some(ago_ns) = program.ended_ago_ns() {
+        let ago = Duration::from_secs(ago_ns / 1_000_000_000);
+        let _ = write!(heading, ", ended {} ago", humantime::format_duration(ago));
     }
     heading.push(')');
     if program.accounting == Accounting::None {
@@ -228,6 +248,24 @@ mod tests {
         assert!(line.ends_with(", 2 tasks let go (another process set the CPUs)"), "{line}");
         let words = status.in_words();
         assert!(words.elapsed_ns > Some(0), "{words:?}");
+    }
+
+    #[test]
+    fn a_program_that_has_ended_says_how_long_it_ran_and_when_it_ended() {
+        let task = serde_json::json!({"tid": 8, "tgid": 8, "start": 5});
+        let status: ProgramStatus = serde_json::from_value(serde_json::json!({
+            "balancer": task, "program": 3, "root": 7, "command": ["app"], "accounting": "cbinfo",
+            "placement": "soft", "dry_run": false, "intervals": 3, "moves": 1, "cpus": [],
+            "decisions": [], "started_ns": 0, "ended_ns": 5_000_000_000u64,
+        }))
+        .unwrap();
+        assert_eq!(status.elapsed_ns(), Some(5_000_000_000));
+        let lines = ended_lines(&[status]);
+        let [title, line] = &lines[..] else { panic!("two lines: {lines:?}") };
+        assert!(title.contains("evenkeel explain PID"), "{title}");
+        let beginning = "    app (pid 7, daemon 8, for 5s, ended ";
+        assert!(line.starts_with(beginning) && line.contains(" ago): soft placement, "), "{line}");
+        assert!(ended_lines(&[]).is_empty());
     }
 
     #[test]

@@ -40,6 +40,7 @@ impl Published {
             user: Some(nix::unistd::geteuid().as_raw()),
             started_ns: TaskRef::of(root as i32).ok().map(|task| started_ns(&task)),
             elapsed_ns: None,
+            ended_ns: None,
             command: launch.words(),
             accounting: Accounting::None,
             placement: options.placement,

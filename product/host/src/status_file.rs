@@ -42,6 +42,10 @@ pub struct ProgramStatus<D = Decision> {
     /// For how long it has run, where that was asked for ([`ProgramStatus::elapsed_ns`]).
     #[serde(default)]
     pub elapsed_ns: Option<u64>,
+    /// When its balancing ended, since the program ended or left, in nanoseconds on CLOCK_BOOTTIME;
+    /// `None`: it is balanced.
+    #[serde(default)]
+    pub ended_ns: Option<u64>,
     /// Its command line.
     pub command: Vec<String>,
     /// The source of the figures.
@@ -79,9 +83,15 @@ pub struct ProgramStatus<D = Decision> {
 }
 
 impl ProgramStatus {
-    /// For how long its first process has run, or ran, until now.
+    /// For how long its first process has run, or ran, until now or until its balancing ended.
     pub fn elapsed_ns(&self) -> Option<u64> {
-        self.started_ns.map(|started_ns| boottime_ns().saturating_sub(started_ns))
+        let until_ns = self.ended_ns.unwrap_or_else(boottime_ns);
+        self.started_ns.map(|started_ns| until_ns.saturating_sub(started_ns))
+    }
+
+    /// How long ago its balancing ended; `None`: it is balanced.
+    pub fn ended_ago_ns(&self) -> Option<u64> {
+        self.ended_ns.map(|ended_ns| boottime_ns().saturating_sub(ended_ns))
     }
 
     /// The same with decisions as text and with the elapsed time: what `--json` prints.
@@ -93,6 +103,7 @@ impl ProgramStatus {
             user: self.user,
             started_ns: self.started_ns,
             elapsed_ns: self.elapsed_ns(),
+            ended_ns: self.ended_ns,
             command: self.command.clone(),
             accounting: self.accounting,
             placement: self.placement,

@@ -87,6 +87,7 @@ pub fn program(root: u32, name: &str) -> Program {
             user: Some(0),
             started_ns: None,
             elapsed_ns: None,
+            ended_ns: None,
             command: vec![name.to_owned(), "-n".to_owned(), "4".to_owned()],
             accounting: Accounting::Cbinfo,
             placement: Placement::Soft,

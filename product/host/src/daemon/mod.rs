@@ -14,6 +14,9 @@
 //! | `openmetrics` | the figures as OpenMetrics |
 //! | `metrics` | these over HTTP, and answers to probes |
 //! | `programs` | the joined programs |
+//! | `leave` | how a program leaves, or ends |
+//! | `ended` | the programs that ended or left last, with their last decisions |
+//! | `status` | what is told of programs |
 //! | `watched` | programs that are only watched, at the request of their user |
 //! | `job` | MPI jobs: a rank joins, a rank leaves, the last one gets the summary |
 //! | `ranks` | the ranks of such a job |
@@ -21,8 +24,10 @@
 //! | `requests` | the requests of the control socket |
 
 mod admission;
+mod ended;
 mod job;
 mod known_metrics;
+mod leave;
 mod lost;
 mod metrics;
 mod observed;
@@ -34,6 +39,7 @@ mod saved;
 mod settings;
 mod state;
 mod statistics;
+mod status;
 mod totals;
 mod watched;
 

@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::admission::{self, Candidate, How, ProcessToJoin, Refusal, refuse};
+use super::ended::EndedPrograms;
 use super::lost::LostTime;
 use super::observed::{Observations, Observed};
 use super::ranks::Ranks;
@@ -18,12 +19,9 @@ use super::saved::{Saved, SavedProgram};
 use super::settings::Settings;
 use super::statistics::Statistics;
 use crate::balancer::Balancer;
-use crate::clock::started_ns;
 use crate::figures::Figures;
 use crate::program::task_ref;
 use crate::reading::TaskReading;
-use crate::status_file::ProgramStatus;
-use crate::summary::Totals;
 
 /// Most programs of one user: a bound for processes that join in a loop.
 const MAX_PER_USER: usize = 512;
@@ -80,6 +78,8 @@ pub(crate) struct Programs {
     saved: Saved,
     /// Figures of the programs that have left.
     pub(super) left: Statistics,
+    /// Those of them that ended or left last.
+    pub(super) ended: EndedPrograms,
     /// What the CPUs lost.
     pub(super) lost: LostTime,
     /// The reading that `look_at_cpus` found or took last.
@@ -100,6 +100,7 @@ impl Programs {
             settings,
             saved,
             left: Statistics::default(),
+            ended: EndedPrograms::default(),
             lost: LostTime::default(),
             looked_ns: 0,
             refused: BTreeMap::new(),
@@ -477,34 +478,6 @@ impl Programs {
         Ok(program)
     }
 
-    /// Ends balancing a program, if it is the peer's.
-    pub fn leave(&mut self, program: u32, peer: &Peer) -> Result<(), Refusal> {
-        // To another user, the program does not exist.
-        if !self.joined.get(&program).is_some_and(|joined| peer.may_steer(joined.uid)) {
-            return refuse(Errno::ESRCH, format!("you have no program {program} here"));
-        }
-        self.end_one(program);
-        self.save();
-        Ok(())
-    }
-
-    fn end_one(&mut self, program: u32) {
-        self.end_and_count(program);
-    }
-
-    /// Ends balancing a program, and returns how that went.
-    pub(super) fn end_and_count(&mut self, program: u32) -> Option<Totals> {
-        let totals = self.balancer.leave(program).map(|(totals, _)| totals);
-        if let Some(totals) = &totals {
-            self.left.add(totals);
-        }
-        self.ranks.remove(&program);
-        if let Some(joined) = self.joined.remove(&program) {
-            tracing::info!("program {program} left: {}", joined.command.join(" "));
-        }
-        totals
-    }
-
     /// Gives all masks back. The list of programs stays for the next daemon.
     pub fn end(mut self) {
         self.save();
@@ -537,43 +510,6 @@ impl Programs {
     /// The program of this number, if it is the peer's.
     pub fn get(&self, program: u32, peer: &Peer) -> Option<&Joined> {
         self.joined.get(&program).filter(|joined| peer.may_steer(joined.uid))
-    }
-
-    /// The status of the peer's programs (of all, for root).
-    pub fn status(&mut self, peer: &Peer) -> Vec<ProgramStatus> {
-        let accounting = self.balancer.observer().accounting();
-        let Ok(balancer) = TaskRef::own_process() else { return Vec::new() };
-        let options = &self.settings.options;
-        let mine = self.joined.iter().filter(|(_, joined)| peer.may_steer(joined.uid));
-        mine.filter_map(|(program, joined)| {
-            let totals = self.balancer.totals(*program)?;
-            let (waits, threads) = self.balancer.waits(*program)?;
-            let is_process = joined.how == How::Process;
-            let command = is_process.then(|| admission::command_of(&joined.root)).flatten();
-            Some(ProgramStatus {
-                resting: false,
-                balancer,
-                program: Some(*program),
-                root: joined.root.tgid as u32,
-                user: Some(joined.uid),
-                started_ns: Some(started_ns(&joined.root)),
-                elapsed_ns: None,
-                command: command.unwrap_or_else(|| joined.command.clone()),
-                accounting,
-                placement: options.placement,
-                dry_run: options.dry_run || joined.watch,
-                intervals: totals.intervals,
-                moves: totals.moves,
-                yielded: totals.yielded,
-                gain: totals.gain().clone(),
-                shares: self.balancer.shares(*program),
-                cpus: totals.cpus(),
-                waits,
-                threads,
-                decisions: self.balancer.decisions(*program).cloned().collect(),
-            })
-        })
-        .collect()
     }
 
     pub(super) fn save(&mut self) {

@@ -10,7 +10,7 @@ use super::programs::Programs;
 use super::statistics::Statistics;
 
 const KNOWN: &str =
-    "join, leave, watch, observe, figures, status, stats, stats_meta, quotas, connections";
+    "join, leave, watch, observe, figures, status, ended, stats, stats_meta, quotas, connections";
 
 /// A request, decoded without a look at the system: its processes may not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub enum DaemonRequest {
     Figures(Option<u32>),
     /// The programs.
     Status,
+    /// The programs that ended or left last.
+    Ended,
     /// The daemon's counters.
     Statistics,
     /// What each counter means.
@@ -96,6 +98,7 @@ impl DaemonRequest {
                 Ok(Self::Figures(program.map(|program| u32::try_from(program).unwrap_or(0))))
             }
             "status" => only(args, &[]).map(|()| Self::Status),
+            "ended" => only(args, &[]).map(|()| Self::Ended),
             // Clients of scx_stats name a target. There is only one here.
             "stats" => only(args, &["target"]).map(|()| Self::Statistics),
             "quotas" => only(args, &[]).map(|()| Self::Quotas),
@@ -160,6 +163,7 @@ fn carry_out(programs: &mut Programs, peer: &Peer, asked: DaemonRequest) -> Resu
             return Ok(json!({"figures": programs.figures(program, peer)?}));
         }
         DaemonRequest::Status => return Ok(json!(programs.status(peer))),
+        DaemonRequest::Ended => return Ok(json!(programs.ended(peer))),
         DaemonRequest::Statistics => return Ok(json!(programs.statistics())),
         DaemonRequest::Meta => return Ok(Statistics::meta()),
         DaemonRequest::Quotas => return Ok(json!(programs.quotas(peer))),

@@ -36,6 +36,8 @@ pub struct DaemonState {
     pub why_not_exact: Option<String>,
     /// The programs of all users, with their last decisions.
     pub programs: Vec<ProgramStatus<DecisionInWords>>,
+    /// The programs that ended or left last, in this order.
+    pub ended: Vec<ProgramStatus<DecisionInWords>>,
     /// What each user has, and may have.
     pub quotas: Vec<Quota>,
 }
@@ -44,6 +46,7 @@ impl DaemonState {
     fn of(programs: &mut Programs) -> Self {
         let root = Peer { uid: 0, pid: 0 };
         let status = programs.status(&root);
+        let ended = programs.ended(&root);
         let quotas = programs.quotas(&root);
         let observer = programs.balancer().observer();
         Self {
@@ -54,6 +57,7 @@ impl DaemonState {
             accounting: observer.accounting(),
             why_not_exact: observer.why_not_exact().map(str::to_owned),
             programs: status.iter().map(ProgramStatus::in_words).collect(),
+            ended: ended.iter().map(ProgramStatus::in_words).collect(),
             quotas,
         }
     }
