@@ -167,11 +167,47 @@ fn run_joins_and_without_a_daemon_balances_itself() {
     let worker = start(&["--join"]);
     assert_eq!(joined(&host), [worker.pid as u32]);
     assert!(host.status()[0]["program"].is_number());
-    // The daemon has the figures, so there is no summary here.
+    // The daemon has the figures, and forgets the program once it has told them.
+    let pid = worker.pid.to_string();
     let said = said_to_the_end(worker);
-    assert!(said.contains("by its own options, not by --policy paper"), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
-    wait_for("its end to be seen", || host.status().is_empty());
+    let [warning, summary] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    assert!(warning.contains("by its own options, not by --policy paper"), "{said}");
+    assert!(summary.starts_with("evenkeel: worst CPU "), "{said}");
+    assert!(summary.contains("; moved tasks "), "{said}");
+    assert!(host.status().is_empty());
+    let explained = text(&output(&mut host.evenkeel(["explain", &pid])).stdout);
+    assert!(explained.contains("moved task"), "{explained}");
+    // One that is over at once, and two without a summary.
+    let short = output(&mut host.run(&["--join"], &["true"]));
+    let last = text(&short.stderr).lines().last().map(str::to_owned);
+    let is_summary = |line: String| line.starts_with("evenkeel: ") && !line.contains("no summary");
+    assert!(short.status.success() && last.is_some_and(is_summary), "{short:?}");
+    let quiet = output(&mut host.run(&["-q", "--join"], &["sleep", "0.3"]));
+    assert!(quiet.status.success() && quiet.stderr.is_empty(), "{quiet:?}");
+    let worker = start(&["--join"]);
+    drop(daemon);
+    wait_for("the supervisor's work", || host.journals().is_empty() && worker.is_as(&all()));
+    let said = said_to_the_end(worker);
+    let why = "evenkeel: no summary: no daemon runs; start one: evenkeel daemon";
+    assert!(said.lines().last().is_some_and(|line| line.starts_with(why)), "{said}");
+}
+
+#[test]
+fn a_command_that_runs_in_a_joined_program_has_no_summary_of_its_own() {
+    let host = Host::new();
+    let daemon = Daemon::start(&host, &["--dry-run"]);
+    let mut shell = host.command("sh");
+    let script = format!("read line; {EVENKEEL} run --join -- sleep 0.2");
+    shell.args(["-c", &script]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut shell = shell.spawn().unwrap();
+    assert!(output(&mut host.evenkeel(["join", &shell.id().to_string()])).status.success());
+    drop(shell.stdin.take());
+    let mut said = String::new();
+    shell.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(ended(&mut shell).success());
+    let why = "evenkeel: no summary: the daemon knows no program of process ";
+    assert!(said.starts_with(why) && said.contains("a part of another one"), "{said}");
+    wait_for("the end of the shell to be seen", || host.status().is_empty());
     daemon.end();
 }
 

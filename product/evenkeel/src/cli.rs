@@ -195,8 +195,8 @@ pub struct RunArgs {
     #[arg(long)]
     pub explain: bool,
     /// Let the daemon balance the command, by the daemon's options; without a daemon, or if it refuses,
-    /// balance it here. No summary is printed: evenkeel status shows the gain while the command runs,
-    /// and evenkeel explain the decisions.
+    /// balance it here. The summary at the end has the daemon's figures (each of several ranks prints
+    /// its own); evenkeel status shows them while the command runs.
     #[arg(long, conflicts_with_all = ["dry_run", "json", "perfetto", "explain"])]
     pub join: bool,
     /// Divide the iterations of OpenMP loops (clang, flang) by capability, instead of moving threads

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use evenkeel_control::{AskError, Request, Share, ask, ask_within};
 use evenkeel_host::daemon::{Quota, socket_path};
-use evenkeel_host::{ProgramStatus, ask_to_watch, run_socket};
-use evenkeel_journal::runtime_dir;
+use evenkeel_host::{ProgramStatus, Summary, ask_to_watch, run_socket};
+use evenkeel_journal::{TaskRef, runtime_dir};
 use nix::errno::Errno;
 use serde_json::Value;
 
@@ -16,6 +16,8 @@ use crate::exit::Impossible;
 
 /// The directory of root's daemon, which serves all users.
 const SYSTEM_DIR: &str = "/run/evenkeel";
+/// How long the daemon may take to sum up a program that has ended: its `run` waits for that.
+const SUMMARY_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a daemon may take to say which programs have ended. It was asked for those that run before.
 const ENDED_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -59,13 +61,39 @@ fn or_how_to_start(answer: Result<Value, AskError>) -> Result<Value> {
     }
 }
 
+/// A process that has joined the daemon.
+pub struct Joined {
+    pid: u32,
+    start: Option<u64>,
+}
+
 /// Lets a process that was just started join the daemon.
 ///
 /// # Errors
 /// No daemon runs, or it refuses.
-pub fn join(pid: u32) -> Result<()> {
+pub fn join(pid: u32) -> Result<Joined> {
+    // Once it has ended, another process may have its number.
+    let start = TaskRef::of(pid as i32).ok().map(|task| task.start_time_ticks);
     ask_daemon(&Request::new("join").with("pid", pid))?;
-    Ok(())
+    Ok(Joined { pid, start })
+}
+
+impl Joined {
+    /// How it went, once it has ended: the daemon has the figures.
+    ///
+    /// # Errors
+    /// The daemon runs no more, does not answer in time, or has no figures of this process alone.
+    pub fn summary(&self) -> Result<Summary> {
+        let request = Request::new("summary").with("pid", self.pid);
+        let request = match self.start {
+            Some(start) => request.with("start", start),
+            None => request,
+        };
+        let answer = ask_daemon_within(&request, SUMMARY_PATIENCE)?;
+        let summary: Summary = serde_json::from_value(answer["summary"].clone())?;
+        // The summary itself has it as text.
+        Ok(Summary { reason: serde_json::from_value(answer["reason"].clone())?, ..summary })
+    }
 }
 
 /// The status of the user's programs in all daemons: the system's, the user's own, and those of MPI

@@ -121,6 +121,7 @@ pub fn run_command(args: RunArgs, config: Config, origin: Origin) -> Result<i32,
         threads,
     };
     let mut interrupts = None;
+    let is_quiet = args.quiet;
     let started = |pid| {
         give_up_streams();
         if args.move_noise && no_moves.is_none() {
@@ -129,14 +130,16 @@ pub fn run_command(args: RunArgs, config: Config, origin: Origin) -> Result<i32,
         rights::keep(rights::OF_RUN);
         if args.join {
             match daemon_client::join(pid) {
-                Ok(()) => {
+                Ok(joined) => {
                     if !flags.is_empty() {
                         let flags = in_one_line(&flags);
                         tracing::warn!(
                             "the daemon balances the command by its own options, not by {flags}"
                         );
                     }
-                    return BalancedBy::Daemon;
+                    return BalancedBy::Daemon(Box::new(move || {
+                        if is_quiet { None } else { summary_of_daemon(&joined) }
+                    }));
                 }
                 Err(why) => tracing::warn!("{why:#}; this process balances the program"),
             }
@@ -180,6 +183,13 @@ pub fn run_command(args: RunArgs, config: Config, origin: Origin) -> Result<i32,
         }
     }
     Ok(end.imitate())
+}
+
+/// How a command went that the daemon balanced. It has ended: an error is said, and changes no exit
+/// code.
+fn summary_of_daemon(joined: &daemon_client::Joined) -> Option<Summary> {
+    let summary = joined.summary();
+    summary.inspect_err(|why| say(&format!("evenkeel: no summary: {why:#}\n"))).ok()
 }
 
 /// The version of [`Report`].

@@ -8,8 +8,8 @@ use crate::summary::Summary;
 pub enum BalancedBy {
     /// The process that started it.
     ThisProcess,
-    /// A daemon that it has joined already.
-    Daemon,
+    /// A daemon that it has joined already. This asks the daemon for the summary, once it has ended.
+    Daemon(Box<dyn FnOnce() -> Option<Summary>>),
     /// The balancer of its job, which may not run yet.
     Job(Box<dyn Job>),
 }

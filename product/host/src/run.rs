@@ -57,10 +57,10 @@ pub fn run(
     let child = child.signalled_by(launch.signals_all);
     let started_ns = monotonic_ns();
     let mut trace = Trace::start(launch.trace.clone(), &launch.words(), child.pid());
-    let (is_observed, job) = match started(child.pid()) {
-        BalancedBy::Daemon => (false, None),
-        BalancedBy::ThisProcess => (true, None),
-        BalancedBy::Job(job) => (true, Some(job)),
+    let (is_observed, job, ask_daemon) = match started(child.pid()) {
+        BalancedBy::Daemon(ask) => (false, None, Some(ask)),
+        BalancedBy::ThisProcess => (true, None, None),
+        BalancedBy::Job(job) => (true, Some(job), None),
     };
     let job = job.as_deref();
     let may_join = || job.is_some_and(|job| job.join(child.pid()));
@@ -150,7 +150,7 @@ pub fn run(
     }
     let run = Run { alike, ..Run::unobserved(launch, &options, end, elapsed_ns) };
     let summary = match stage {
-        Stage::Alone => None,
+        Stage::Alone => ask_daemon.and_then(|ask| ask()).map(|summary| of(run, summary)),
         Stage::Joined => job.and_then(|job| job.leave(child.pid())).map(|summary| of(run, summary)),
         Stage::Left(summary) => summary.map(|summary| of(run, *summary)),
         Stage::Quiet(_) | Stage::Over(None) => speak(job, Summary::new(run, &Totals::default())),
@@ -161,7 +161,7 @@ pub fn run(
     Ok((end, summary))
 }
 
-/// The summary of a job, with what concerns this rank.
+/// The summary of a job or of a daemon, with what this process knows of its command.
 fn of(run: Run, summary: Summary) -> Summary {
     Summary {
         command: run.command,

@@ -1,11 +1,14 @@
-//! The programs that ended or left last, with their last decisions, for a user that asks afterwards. They
-//! are kept in memory only, and few of each user, so that no user can fill the memory that all share.
+//! The programs that ended or left last, with their last decisions, for a user that asks afterwards.
+//! They are kept in memory only, and few of each user, so that no user can fill the memory that all
+//! share.
 
 use std::collections::VecDeque;
 
 use evenkeel_control::Peer;
+use evenkeel_journal::TaskRef;
 
 use crate::status_file::ProgramStatus;
+use crate::summary::Summary;
 
 /// How many programs of one user are kept (docs/guide.md names these numbers).
 const KEPT_PER_USER: usize = 8;
@@ -19,8 +22,12 @@ const KEPT_DECISIONS: usize = 10;
 pub(crate) struct Ended {
     /// Its user.
     pub uid: u32,
+    /// Its first process.
+    pub root: TaskRef,
     /// As it was at its end.
     pub status: ProgramStatus,
+    /// How it went.
+    pub summary: Summary,
 }
 
 /// Those that ended or left last, in this order.
@@ -51,6 +58,13 @@ impl EndedPrograms {
         self.0.iter().filter(move |ended| peer.may_steer(ended.uid))
     }
 
+    /// The summary of the last one that is meant.
+    pub fn summary(&self, is_meant: impl Fn(u32, &TaskRef) -> bool) -> Option<&Summary> {
+        let mut newest_first = self.0.iter().rev();
+        let found = newest_first.find(|ended| is_meant(ended.uid, &ended.root));
+        found.map(|ended| &ended.summary)
+    }
+
     fn count_of(&self, uid: u32) -> usize {
         self.0.iter().filter(|ended| ended.uid == uid).count()
     }
@@ -74,6 +88,26 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::observe::Accounting;
+    use crate::options::Placement;
+    use crate::summary::{Alike, Run, Totals};
+
+    fn summary(elapsed_ns: u64) -> Summary {
+        let run = Run {
+            command: Vec::new(),
+            exit_code: 0,
+            elapsed_ns,
+            accounting: Accounting::Cbinfo,
+            why_not_exact: None,
+            alike: Alike::default(),
+            placement: Placement::Soft,
+            dry_run: false,
+            threads_per_cpu: None,
+            own_cpu_ns: 0,
+            startup_cpu_ns: 0,
+        };
+        Summary::new(run, &Totals::default())
+    }
 
     /// A program of a user, with as many decisions, each at another time.
     fn ended(uid: u32, root: u32, decisions: u64) -> Ended {
@@ -81,13 +115,14 @@ mod tests {
             json!({"at_ns": at_ns, "interval_ns": 1, "average_per_mille": 1, "cpus": [], "moves": [],
                    "reasons": [], "refused": []})
         };
-        let decisions: Vec<Value> = (0..decisions).map(decision).collect();
+        let list: Vec<Value> = (0..decisions).map(decision).collect();
         let status = serde_json::from_value(json!({
             "balancer": {"tid": 8, "tgid": 8, "start": 5}, "program": 1, "root": root, "command": [],
             "accounting": "cbinfo", "placement": "soft", "dry_run": false, "intervals": 1, "moves": 0,
-            "cpus": [], "decisions": decisions,
+            "cpus": [], "decisions": list,
         }));
-        Ended { uid, status: status.unwrap() }
+        let task = TaskRef { tid: root as i32, tgid: root as i32, start_time_ticks: decisions };
+        Ended { uid, root: task, status: status.unwrap(), summary: summary(root.into()) }
     }
 
     fn roots(programs: &EndedPrograms, uid: u32) -> Vec<u32> {
@@ -122,6 +157,20 @@ mod tests {
         assert_eq!(programs.0.len(), KEPT);
         assert_eq!(roots(&programs, 1000), [1]);
         assert!((1..=20).all(|uid| roots(&programs, uid).last() == Some(&9)));
+    }
+
+    #[test]
+    fn of_programs_with_one_number_the_last_one_is_found_unless_its_start_is_named() {
+        let mut programs = EndedPrograms::default();
+        for start in 1..=3 {
+            programs.keep(Ended { summary: summary(start), ..ended(7, 1234, start) });
+        }
+        let elapsed_ns = |is_meant: &dyn Fn(u32, &TaskRef) -> bool| {
+            programs.summary(is_meant).map(|summary| summary.elapsed_ns)
+        };
+        assert_eq!(elapsed_ns(&|uid, root| uid == 7 && root.tgid == 1234), Some(3));
+        assert_eq!(elapsed_ns(&|_, root| root.start_time_ticks == 2), Some(2));
+        assert_eq!(elapsed_ns(&|uid, _| uid == 8), None);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use super::admission::{ProcessToJoin, Refusal, refuse};
 use super::programs::Programs;
 use super::statistics::Statistics;
 
-const KNOWN: &str =
-    "join, leave, watch, observe, figures, status, ended, stats, stats_meta, quotas, connections";
+const KNOWN: &str = "join, leave, watch, observe, figures, status, summary, ended, stats, stats_meta, \
+                     quotas, connections";
 
 /// A request, decoded without a look at the system: its processes may not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +53,13 @@ pub enum DaemonRequest {
     Figures(Option<u32>),
     /// The programs.
     Status,
+    /// How the program of this process went.
+    Summary {
+        /// The process.
+        pid: i32,
+        /// When it was started ([`ProcessToJoin::start`]).
+        start: Option<u64>,
+    },
     /// The programs that ended or left last.
     Ended,
     /// The daemon's counters.
@@ -98,6 +105,12 @@ impl DaemonRequest {
                 Ok(Self::Figures(program.map(|program| u32::try_from(program).unwrap_or(0))))
             }
             "status" => only(args, &[]).map(|()| Self::Status),
+            "summary" => {
+                only(args, &["pid", "start"])?;
+                let missing = || Refusal { errno: Errno::EINVAL, why: "give pid".to_owned() };
+                let pid = number(args.get("pid").ok_or_else(missing)?)?;
+                Ok(Self::Summary { pid, start: args.get("start").map(ticks).transpose()? })
+            }
             "ended" => only(args, &[]).map(|()| Self::Ended),
             // Clients of scx_stats name a target. There is only one here.
             "stats" => only(args, &["target"]).map(|()| Self::Statistics),
@@ -163,6 +176,11 @@ fn carry_out(programs: &mut Programs, peer: &Peer, asked: DaemonRequest) -> Resu
             return Ok(json!({"figures": programs.figures(program, peer)?}));
         }
         DaemonRequest::Status => return Ok(json!(programs.status(peer))),
+        DaemonRequest::Summary { pid, start } => {
+            let summary = programs.summary(pid, start, peer)?;
+            // In the summary, the reason is a text, from which no value can be made again.
+            return Ok(json!({"reason": summary.reason, "summary": summary}));
+        }
         DaemonRequest::Ended => return Ok(json!(programs.ended(peer))),
         DaemonRequest::Statistics => return Ok(json!(programs.statistics())),
         DaemonRequest::Meta => return Ok(Statistics::meta()),
@@ -258,6 +276,21 @@ mod tests {
         assert_eq!(decode(json!({"pid": 7, "watch": true})), asked(true));
         assert_eq!(decode(json!({"pid": "7", "watch": false})), asked(false));
         for args in [json!({"pid": 7}), json!({"watch": true}), json!({"pid": 7, "watch": 1})] {
+            assert_eq!(decode(args.clone()), Err(Errno::EINVAL), "{args}");
+        }
+    }
+
+    #[test]
+    fn a_summary_is_of_a_process_that_may_be_named_with_its_start() {
+        let decode = |args: Value| {
+            let args = args.as_object().unwrap().clone();
+            DaemonRequest::decode(&Request { req: "summary".to_owned(), args })
+                .map_err(|refusal| refusal.errno)
+        };
+        let asked = |start| Ok(DaemonRequest::Summary { pid: 7, start });
+        assert_eq!(decode(json!({"pid": 7})), asked(None));
+        assert_eq!(decode(json!({"pid": 7, "start": 9})), asked(Some(9)));
+        for args in [json!({}), json!({"start": 9}), json!({"pid": 7, "start": "x"})] {
             assert_eq!(decode(args.clone()), Err(Errno::EINVAL), "{args}");
         }
     }
