@@ -247,6 +247,54 @@ fn l_has_a_program_only_watched_and_balanced_again() {
     }
 }
 
+/// `evenkeel watch`, where no terminal is.
+#[test]
+fn a_command_does_what_l_does() {
+    if two_cpus("a_command_does_what_l_does").is_none() {
+        return;
+    }
+    let flags = [&["--placement", "hard"][..], &EAGER].concat();
+    for is_daemon in [false, true] {
+        let host = Host::new();
+        let daemon = is_daemon.then(|| Daemon::start(&host, &flags));
+        let worker = match is_daemon {
+            true => lone_worker(&host),
+            false => Worker::start(&host, &flags),
+        };
+        let pid = worker.pid.to_string();
+        if is_daemon {
+            let joined = output(&mut host.evenkeel(["join", &pid]));
+            assert!(joined.status.success(), "{joined:?}");
+        }
+        worker.wait_moved(&host, 2);
+        let said = |words: &[&str]| {
+            let done = output(&mut host.evenkeel([&["watch"][..], words].concat()));
+            assert!(done.status.success() && done.stderr.is_empty(), "{words:?}: {done:?}");
+            text(&done.stdout)
+        };
+        assert!(said(&[&pid]).contains(&format!("evenkeel watch {pid} --off has it balanced")));
+        wait_for("masks as before", || worker.is_as(&all()));
+        let pins = || worker.threads.iter().map(|tid| host.pins_of(*tid)).sum::<usize>();
+        let before = pins();
+        host.wait_intervals(5);
+        assert_eq!(pins(), before, "moved, though it is only to be watched");
+        // Of a run, its own number names the program, too.
+        let name = if is_daemon { worker.pid } else { worker.pid_of_evenkeel() };
+        let again = said(&[&name.to_string(), "--off"]);
+        assert_eq!(again, format!("The program of process {pid} is balanced again.\n"));
+        wait_for("moves", || pins() > before);
+        assert!(worker.end().success());
+        let gone = output(&mut host.evenkeel(["watch", &pid]));
+        if !is_daemon {
+            assert_eq!(gone.status.code(), Some(2), "{gone:?}");
+            assert!(text(&gone.stderr).contains("evenkeel status"), "{gone:?}");
+        }
+        if let Some(daemon) = daemon {
+            daemon.end();
+        }
+    }
+}
+
 #[test]
 fn l_is_refused_where_nothing_can_be_moved() {
     if two_cpus("l_is_refused_where_nothing_can_be_moved").is_none() {
@@ -261,6 +309,10 @@ fn l_is_refused_where_nothing_can_be_moved() {
     terminal.wait_for_text(" watched ");
     terminal.press("l");
     terminal.wait_for_text("its balancer moves nothing (--dry-run, or no journal)");
+    let command = output(&mut terminal.host.evenkeel(["watch", &worker.pid.to_string()]));
+    assert_eq!(command.status.code(), Some(2), "{command:?}");
+    let why = format!("evenkeel: {}: its balancer moves nothing", worker.pid);
+    assert!(text(&command.stderr).starts_with(&why), "{command:?}");
     assert!(worker.end().success());
     terminal.press("q");
     terminal.end(0);

@@ -83,7 +83,16 @@ pub enum Command {
     /// Let a running program join the daemon.
     Join(JoinArgs),
     /// End the balancing of a program by the daemon.
+    ///
+    /// The daemon gives back what was done to its threads, and has nothing to do with it any more. To
+    /// leave it there and only count its moves, as the key l of evenkeel top does: evenkeel watch.
     Leave(LeaveArgs),
+    /// Only watch a program, or balance it again.
+    ///
+    /// Does what the key l of evenkeel top does: what was done to the threads and loops of the program
+    /// is taken back, and from then on its moves are decided and only counted. It stays with its
+    /// balancer, the daemon or evenkeel run. evenkeel leave takes it out of the daemon.
+    Watch(WatchArgs),
     /// Let a container join the daemon, as a hook of its OCI runtime.
     ///
     /// Reads the container's state from standard input. The container's annotation evenkeel.io/mode says
@@ -99,7 +108,7 @@ pub enum Command {
     /// Watch CPUs, programs, decisions and interrupts on one screen.
     ///
     /// It changes nothing by itself. The key l has the chosen program, if it is one of your own, only
-    /// watched, and balanced again.
+    /// watched, and balanced again, as evenkeel watch does.
     Top(TopArgs),
     /// Show what a job of Slurm gained, node by node.
     Cluster(ClusterArgs),
@@ -276,6 +285,17 @@ pub struct LeaveArgs {
     /// A process of the program.
     #[arg(value_parser = process_number)]
     pub pid: u32,
+}
+
+/// `evenkeel watch`.
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// The program: its first process, or the evenkeel run that balances it.
+    #[arg(value_parser = process_number)]
+    pub pid: u32,
+    /// Balance it again.
+    #[arg(long)]
+    pub off: bool,
 }
 
 /// `evenkeel oci-hook`: all that it needs is in the state of the container.

@@ -68,6 +68,7 @@ mod top;
 mod trace_file;
 mod undo;
 pub mod version;
+mod watch;
 mod wrap;
 mod zone;
 
@@ -152,6 +153,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
             | Command::Bugreport(_)
             | Command::Join(_)
             | Command::Leave(_)
+            | Command::Watch(_)
             | Command::Zone(_)
             | Command::Ias(_)
             | Command::Irq(IrqArgs { part: IrqPart::Status(_) | IrqPart::Plan(_) })
@@ -188,6 +190,7 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
         Command::Daemon(args) => daemon::main(&args, cli.config.as_deref()),
         Command::Join(args) => daemon::join_command(&args),
         Command::Leave(args) => daemon::leave_command(&args),
+        Command::Watch(args) => watch::main(&args),
         Command::OciHook(_) => oci::main(),
         Command::Supervise(args) => {
             evenkeel_journal::supervise(&args.journal);

@@ -53,6 +53,7 @@ fn of(command: &Command) -> Option<CapabilitySet> {
         Command::Supervise(_) | Command::Undo(_) => OTHERS.union(UNDOING),
         Command::Join(_)
         | Command::Leave(_)
+        | Command::Watch(_)
         | Command::Status(_)
         | Command::Explain(_)
         // Without privilege, it loads nothing.

@@ -22,9 +22,10 @@ pub type Candidates = fn() -> Vec<CompletionCandidate>;
 pub type Offer = (&'static [&'static str], &'static str, Candidates);
 
 /// The options with such values.
-const OPTIONS: [Offer; 14] = [
+const OPTIONS: [Offer; 15] = [
     (&["join"], "pid", processes),
     (&["leave"], "pid", processes),
+    (&["watch"], "pid", processes),
     (&["explain"], "pid", processes),
     (&["run"], "speed", || {
         words(&["auto", "cpu-capacity", "cppc", "max-frequency", "bogomips", "calibrated"])

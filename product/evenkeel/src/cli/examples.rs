@@ -67,6 +67,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     ("evenkeel-leave", &[("Leave a program to the kernel again:", "evenkeel leave 1234")]),
     (
+        "evenkeel-watch",
+        &[
+            ("Only count the moves of a program from now on:", "evenkeel watch 1234"),
+            ("Balance it again:", "evenkeel watch 1234 --off"),
+        ],
+    ),
+    (
         "evenkeel-doctor",
         &[("Also measure how fast each CPU is:", "evenkeel doctor --calibrate --watch 5s")],
     ),

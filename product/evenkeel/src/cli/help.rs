@@ -7,7 +7,7 @@ use super::examples::{as_text, examples, with_examples};
 
 /// The commands by what they are for. Each visible command is in one group.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Programs", &["run", "compare", "daemon", "join", "leave", "oci-hook"]),
+    ("Programs", &["run", "compare", "daemon", "join", "leave", "watch", "oci-hook"]),
     ("What happens, and why", &["doctor", "status", "top", "explain", "cluster", "undo", "config"]),
     ("The whole machine", &["sched", "ias", "zone"]),
     ("Interrupts and packets", &["irq", "sais"]),

@@ -28,12 +28,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_help_names_the_key_that_changes_what_is_done_to_a_program() {
+    fn the_help_names_the_key_that_changes_what_is_done_to_a_program_and_its_command() {
         let mut command = crate::cli::command();
-        let top = command.find_subcommand_mut("top").unwrap();
-        let help = top.render_long_help().to_string();
-        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(help.contains("The key l has the chosen program"), "{help}");
+        let mut help = |name: &str| {
+            let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
+            help.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        for (name, parts) in [
+            ("top", &["The key l has the chosen program", "as evenkeel watch does"][..]),
+            ("watch", &["Does what the key l of evenkeel top does", "evenkeel leave takes it out"]),
+            ("leave", &["as the key l of evenkeel top does: evenkeel watch"]),
+        ] {
+            let help = help(name);
+            assert!(parts.iter().all(|part| help.contains(part)), "{name}: {help}");
+        }
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use evenkeel_host::Accounting;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
@@ -20,8 +19,8 @@ use super::screen::{Screen, has_colours, next_key};
 use super::table::{Pane, Table};
 use super::tables::tables;
 use super::view::{Look, draw};
-use crate::daemon_client;
 use crate::terminal::{HeldLog, hold_log};
+use crate::watch::set_watched;
 
 /// Signals that end the screen; the exit code is that of a program that they have killed.
 const ENDING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
@@ -139,8 +138,7 @@ impl Live {
         let chosen = programs.find(|status| Some(status.root.to_string().as_str()) == key);
         let Some(status) = chosen else { return "no program is chosen".to_owned() };
         let watch = !status.dry_run;
-        let is_unobserved = status.program.is_none() && status.accounting == Accounting::None;
-        let (result, root) = (daemon_client::watch(status, watch, PATIENCE), status.root);
+        let (result, root) = (set_watched(status, watch, PATIENCE), status.root);
         if result.is_ok() {
             // The next reading will say so, but a frozen screen gets none.
             status.dry_run = watch;
@@ -149,10 +147,7 @@ impl Live {
         match result {
             Ok(()) if watch => format!("{root} is only watched: l has it balanced again"),
             Ok(()) => format!("{root} is balanced again"),
-            Err(why) if is_unobserved => {
-                format!("{root}: nothing is done to it now ({why:#})")
-            }
-            Err(why) => format!("{root}: {why:#}"),
+            Err(why) => format!("{why:#}"),
         }
     }
 
