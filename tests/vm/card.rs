@@ -280,6 +280,7 @@ fn buckets_of_a_hot_queue_are_moved_and_come_back() {
     let once = output(&mut host.evenkeel(["irq", "once", "--watch", "2s"]));
     let said = text(&once.stdout);
     assert!(once.status.success() && said.contains("spread eth0: "), "{once:?}");
+    assert!(said.contains("is not looked at any more: `evenkeel irq run` looks"), "{said}");
     assert_ne!(table(), before);
     println!("interrupts of the other queues before: {quiet}");
     let earlier = interrupts_of_others();

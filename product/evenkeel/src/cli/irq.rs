@@ -28,6 +28,10 @@ pub enum IrqPart {
     /// Move interrupts to level them until a signal comes; take all moves back then.
     Run(IrqRunArgs),
     /// Move interrupts once; the moves stand until `evenkeel undo` or a reboot.
+    ///
+    /// What the moves bring is not measured afterwards. A change of an RSS indirection table is a guess
+    /// at which buckets are busy: evenkeel irq run measures in its next round what the change brought,
+    /// and takes it back where it did not level the CPUs.
     Once(IrqOnceArgs),
 }
 

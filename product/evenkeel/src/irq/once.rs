@@ -1,6 +1,7 @@
 //! `evenkeel irq once`: watches for a while, makes the moves of one plan, and ends. The moves stand:
-//! their journal stays, and only `evenkeel undo` takes them back, or a reboot. If this process is killed
-//! before it has said so in its journal, they are taken back as those of `irq run`.
+//! their journal stays, and only `evenkeel undo` takes them back, or a reboot. What they bring is not
+//! looked at: that takes a further interval, and `irq run` has one. If this process is killed before it
+//! has said so in its journal, they are taken back as those of `irq run`.
 
 use anyhow::{Context, Result};
 use evenkeel_control::ServiceSignals;
@@ -61,14 +62,53 @@ pub fn main(args: &IrqOnceArgs) -> Result<i32> {
         }
     };
     events.iter().for_each(|event| say(&event.to_string()));
-    let is_move = |event: &&Event| matches!(event, Event::Moved(_) | Event::Spread(_));
-    let moved = events.iter().filter(is_move).count();
-    if moved == 0 {
+    let moves = events.iter().filter(|event| matches!(event, Event::Moved(_))).count();
+    let tables = events.iter().filter(|event| matches!(event, Event::Spread(_))).count();
+    if moves + tables == 0 {
         say(&format!("Nothing is moved: {why_none}."));
         say_report(&mover.close());
         return Ok(0);
     }
     mover.persist()?;
-    say(&format!("{moved} moved. This stands until `evenkeel undo`, or a reboot."));
+    what_stands(moves, tables).iter().for_each(|line| say(line));
     Ok(0)
+}
+
+/// What is said of so many moves, and of so many changes of indirection tables, that stand.
+fn what_stands(moves: usize, tables: usize) -> Vec<String> {
+    let all = moves + tables;
+    let mut lines = vec![format!("{all} moved. This stands until `evenkeel undo`, or a reboot.")];
+    if tables > 0 {
+        // Which buckets are busy is a guess. Only a later interval shows whether it was right.
+        lines.push(
+            "Whether the change of an RSS indirection table levels its CPUs is not looked at any more: \
+             `evenkeel irq run` looks, and takes back a change that does not."
+                .to_owned(),
+        );
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_a_table_is_said_not_to_be_verified() {
+        assert_eq!(what_stands(2, 0), ["2 moved. This stands until `evenkeel undo`, or a reboot."]);
+        let lines = what_stands(1, 2);
+        assert!(lines[0].starts_with("3 moved."), "{lines:?}");
+        let [_, more] = &lines[..] else { panic!("two lines: {lines:?}") };
+        assert!(more.contains("is not looked at") && more.contains("`evenkeel irq run` looks"));
+    }
+
+    #[test]
+    fn the_help_says_it_before() {
+        let mut command = crate::cli::command();
+        let irq = command.find_subcommand_mut("irq").unwrap();
+        let help = irq.find_subcommand_mut("once").unwrap().render_long_help().to_string();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains("What the moves bring is not measured afterwards"), "{help}");
+        assert!(help.contains("evenkeel irq run"), "{help}");
+    }
 }
