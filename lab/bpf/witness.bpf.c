@@ -153,7 +153,7 @@ int BPF_PROG(on_affinity, struct task_struct *task, struct affinity_context *how
 {
 	u32 wakes_on = 0;
 
-	/* Then its CPU is chosen, and it waits in that CPU's list of wake-ups (kernel: ttwu_queue_wakelist()). */
+	/* Then it waits in its CPU's list of wake-ups (kernel: ttwu_queue_wakelist()). */
 	if (BPF_CORE_READ(task, __state) == TASK_WAKING)
 		wakes_on = 1 + BPF_CORE_READ(task, thread_info.cpu);
 	return report(WITNESS_AFFINITY, task, wakes_on);

@@ -24,8 +24,9 @@ use crate::stats::MAX_RUNS;
 
 /// The noise: it leaves 0.6 of one CPU.
 const NOISE: Noise = Noise::Softirq;
-/// Work of each rank, in chores of about 10 us: some seconds.
-const CHORES: u64 = 300_000;
+/// Work of each rank, in chores of about 10 us: some ten seconds on the noisy CPU. The start of srun and
+/// the second until tasks take turns are then a small part of a job, as they are of a real one.
+const CHORES: u64 = 600_000;
 const QUICK_CHORES: u64 = 60_000;
 /// The programs: names, and the work between two allreduces in us.
 const PROGRAMS: [(&str, &str, u32); 2] = [

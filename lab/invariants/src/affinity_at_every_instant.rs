@@ -3,8 +3,8 @@
 //!
 //! Until it leaves, a higher class may preempt it and its CPU may switch back to it: the kernel writes
 //! the mask first and sends the stopper thread afterwards, and a preempted task stays at the head of
-//! its local queue (kernel: `affine_move_task()`, `put_prev_task_scx()`). So may a task begin that was in
-//! a CPU's list of wake-ups when its mask was set (kernel: `ttwu_queue_wakelist()`).
+//! its local queue (kernel: `affine_move_task()`, `put_prev_task_scx()`). So may a task begin that was
+//! in a CPU's list of wake-ups when its mask was set (kernel: `ttwu_queue_wakelist()`).
 
 use crate::event::{Event, IDLE, Tid, What};
 use crate::findings::{Checker, Findings, Limits};

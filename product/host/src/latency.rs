@@ -59,8 +59,8 @@ pub(crate) struct Visits {
 }
 
 impl Visits {
-    /// Moves the calling thread to a first CPU. `None` where its mask forbids that: the move that follows
-    /// then only takes longer.
+    /// Moves the calling thread to a first CPU. `None` where its mask forbids that: the move that
+    /// follows then only takes longer.
     pub(crate) fn begin(cpu: u32) -> Option<Self> {
         let tid = nix::unistd::gettid().as_raw();
         let (mask, effective) = mask_in_cpuset(tid).ok()?;
