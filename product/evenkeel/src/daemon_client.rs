@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use evenkeel_control::{AskError, Request, Share, ask, ask_within};
@@ -18,6 +18,8 @@ use crate::exit::Impossible;
 const SYSTEM_DIR: &str = "/run/evenkeel";
 /// How long the daemon may take to sum up a program that has ended: its `run` waits for that.
 const SUMMARY_PATIENCE: Duration = Duration::from_secs(5);
+/// How long it is before a daemon that has no room for a connection is asked again.
+const PAUSE: Duration = Duration::from_millis(50);
 /// How long a daemon may take to say which programs have ended. It was asked for those that run before.
 const ENDED_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -61,8 +63,10 @@ fn or_how_to_start(answer: Result<Value, AskError>) -> Result<Value> {
     }
 }
 
-/// A process that has joined the daemon.
+/// A process that has joined a daemon.
 pub struct Joined {
+    /// Where that one listens: the user may have started another one since.
+    socket: PathBuf,
     pid: u32,
     start: Option<u64>,
 }
@@ -74,8 +78,9 @@ pub struct Joined {
 pub fn join(pid: u32) -> Result<Joined> {
     // Once it has ended, another process may have its number.
     let start = TaskRef::of(pid as i32).ok().map(|task| task.start_time_ticks);
-    ask_daemon(&Request::new("join").with("pid", pid))?;
-    Ok(Joined { pid, start })
+    let socket = socket();
+    or_how_to_start(ask(&socket, &Request::new("join").with("pid", pid)))?;
+    Ok(Joined { socket, pid, start })
 }
 
 impl Joined {
@@ -89,10 +94,27 @@ impl Joined {
             Some(start) => request.with("start", start),
             None => request,
         };
-        let answer = ask_daemon_within(&request, SUMMARY_PATIENCE)?;
+        let answer = or_how_to_start(self.ask(&request))?;
         let summary: Summary = serde_json::from_value(answer["summary"].clone())?;
         // The summary itself has it as text.
         Ok(Summary { reason: serde_json::from_value(answer["reason"].clone())?, ..summary })
+    }
+
+    /// Asks the daemon. Where there is no room for the connection, it asks again: many programs of a
+    /// user may end together, as ranks do.
+    fn ask(&self, request: &Request) -> Result<Value, AskError> {
+        let deadline = Instant::now() + SUMMARY_PATIENCE;
+        loop {
+            let answer = ask_within(&self.socket, request, SUMMARY_PATIENCE);
+            let errno = match &answer {
+                Err(AskError::Refused { errno, .. }) => *errno,
+                _ => 0,
+            };
+            if errno != Errno::EAGAIN as i32 || Instant::now() >= deadline {
+                return answer;
+            }
+            std::thread::sleep(PAUSE);
+        }
     }
 }
 
@@ -244,12 +266,7 @@ pub fn read_ended() -> Vec<ProgramStatus> {
 }
 
 fn read_ended_at(socket: &Path) -> Vec<ProgramStatus> {
-    let answer = ask_within(socket, &Request::new("ended"), ENDED_PATIENCE);
-    let programs = answer.map_err(anyhow::Error::from).and_then(|answer| {
-        let programs: Vec<ProgramStatus> = serde_json::from_value(answer)?;
-        Ok(programs)
-    });
-    programs.unwrap_or_else(|why| {
+    read_programs(socket, "ended", ENDED_PATIENCE).unwrap_or_else(|why| {
         // A daemon that does not answer was named for its programs that run, and an older one remembers
         // none.
         tracing::debug!("{why:#}");
@@ -258,17 +275,19 @@ fn read_ended_at(socket: &Path) -> Vec<ProgramStatus> {
 }
 
 fn read_status_at(socket: &Path, patience: Duration) -> Vec<ProgramStatus> {
-    let answer = ask_within(socket, &Request::new("status"), patience);
-    if matches!(answer, Err(AskError::NoService { .. })) {
-        // A daemon that was killed left its socket.
-        return Vec::new();
-    }
-    let answer = answer.map_err(anyhow::Error::from);
-    let programs = answer.and_then(|answer| Ok(serde_json::from_value(answer)?));
-    programs.unwrap_or_else(|why| {
+    read_programs(socket, "status", patience).unwrap_or_else(|why| {
         tracing::warn!("{why:#}; the programs of this daemon are not shown");
         Vec::new()
     })
+}
+
+/// The programs that a daemon answers a request with.
+fn read_programs(socket: &Path, request: &str, patience: Duration) -> Result<Vec<ProgramStatus>> {
+    match ask_within(socket, &Request::new(request), patience) {
+        // A daemon that was killed left its socket.
+        Err(AskError::NoService { .. }) => Ok(Vec::new()),
+        answer => Ok(serde_json::from_value(answer?)?),
+    }
 }
 
 #[cfg(test)]

@@ -187,7 +187,7 @@ pub fn headline(program: &ProgramStatus) -> String {
     }
     if let Some(ago_ns) = program.ended_ago_ns() {
         let ago = Duration::from_secs(ago_ns / 1_000_000_000);
-        let _ = write!(heading, ", ended {} ago", humantime::format_duration(ago));
+        let _ = write!(heading, ", balanced until {} ago", humantime::format_duration(ago));
     }
     heading.push(')');
     if program.accounting == Accounting::None {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_has_ended_says_how_long_it_ran_and_when_it_ended() {
+    fn a_program_that_ended_or_left_says_how_long_it_ran_and_until_when_it_was_balanced() {
         let task = serde_json::json!({"tid": 8, "tgid": 8, "start": 5});
         let status: ProgramStatus = serde_json::from_value(serde_json::json!({
             "balancer": task, "program": 3, "root": 7, "command": ["app"], "accounting": "cbinfo",
@@ -263,7 +263,7 @@ mod tests {
         let lines = ended_lines(&[status]);
         let [title, line] = &lines[..] else { panic!("two lines: {lines:?}") };
         assert!(title.contains("evenkeel explain PID"), "{title}");
-        let beginning = "    app (pid 7, daemon 8, for 5s, ended ";
+        let beginning = "    app (pid 7, daemon 8, for 5s, balanced until ";
         assert!(line.starts_with(beginning) && line.contains(" ago): soft placement, "), "{line}");
         assert!(ended_lines(&[]).is_empty());
     }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use evenkeel_host::{Accounting, ProgramStatus};
 
 use crate::cli::WatchArgs;
+use crate::exit::Impossible;
 use crate::{daemon_client, status};
 
 /// How long a balancer may take for its answer.
@@ -49,8 +50,12 @@ fn is_meant(program: &ProgramStatus, pid: u32) -> bool {
 pub fn set_watched(program: &ProgramStatus, watch: bool, patience: Duration) -> Result<()> {
     let root = program.root;
     let is_unobserved = program.program.is_none() && program.accounting == Accounting::None;
-    let what = if is_unobserved { ": nothing is done to it now" } else { "" };
-    daemon_client::watch(program, watch, patience).with_context(|| format!("{root}{what}"))
+    match daemon_client::watch(program, watch, patience) {
+        Err(why) if is_unobserved => {
+            Err(Impossible(format!("{root}: nothing is done to it now ({why:#})")).into())
+        }
+        answer => answer.with_context(|| root.to_string()),
+    }
 }
 
 #[cfg(test)]

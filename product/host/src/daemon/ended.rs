@@ -2,7 +2,7 @@
 //! They are kept in memory only, and few of each user, so that no user can fill the memory that all
 //! share.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use evenkeel_control::Peer;
 use evenkeel_journal::TaskRef;
@@ -16,6 +16,11 @@ const KEPT_PER_USER: usize = 8;
 const KEPT: usize = 64;
 /// How many of its last decisions are kept of each program.
 const KEPT_DECISIONS: usize = 10;
+/// How many summaries of one user are kept: many ranks may end together, and the `run` of each asks for
+/// its own.
+const SUMMARIES_PER_USER: usize = 128;
+/// How many summaries are kept in all.
+const SUMMARIES: usize = 512;
 
 /// A program that ended or left.
 #[derive(Debug, Clone)]
@@ -30,56 +35,85 @@ pub(crate) struct Ended {
     pub summary: Summary,
 }
 
+/// What is shown of a program.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    uid: u32,
+    /// As it was at its end.
+    pub status: ProgramStatus,
+}
+
+/// How a program went.
+#[derive(Debug)]
+struct Told {
+    uid: u32,
+    root: TaskRef,
+    summary: Summary,
+}
+
 /// Those that ended or left last, in this order.
 #[derive(Debug, Default)]
-pub(crate) struct EndedPrograms(VecDeque<Ended>);
+pub(crate) struct EndedPrograms {
+    programs: VecDeque<Shown>,
+    summaries: VecDeque<Told>,
+}
 
 impl EndedPrograms {
     /// Keeps a program. Where there is no room, the oldest one of the same user is forgotten, or else of
     /// the user with most.
-    pub fn keep(&mut self, mut ended: Ended) {
-        let decisions = &mut ended.status.decisions;
+    pub fn keep(&mut self, ended: Ended) {
+        let Ended { uid, root, mut status, summary } = ended;
+        let decisions = &mut status.decisions;
         let skipped = decisions.len().saturating_sub(KEPT_DECISIONS);
         decisions.drain(..skipped);
-        // They have ended, and there may be thousands.
-        ended.status.threads.clear();
-        if self.count_of(ended.uid) >= KEPT_PER_USER {
-            self.forget_oldest_of(ended.uid);
-        } else if self.0.len() >= KEPT
-            && let Some(uid) = self.greediest()
-        {
-            self.forget_oldest_of(uid);
-        }
-        self.0.push_back(ended);
+        // They have ended, and there may be thousands: clear() would keep their memory.
+        status.threads = Vec::new();
+        // Who asks for the summary knows the command.
+        let summary = Summary { command: Vec::new(), ..summary };
+        make_room(&mut self.programs, uid, (KEPT_PER_USER, KEPT), |shown| shown.uid);
+        make_room(&mut self.summaries, uid, (SUMMARIES_PER_USER, SUMMARIES), |told| told.uid);
+        self.programs.push_back(Shown { uid, status });
+        self.summaries.push_back(Told { uid, root, summary });
     }
 
     /// Those that a user may see: its own, and for root all.
-    pub fn seen_by(&self, peer: &Peer) -> impl Iterator<Item = &Ended> {
-        self.0.iter().filter(move |ended| peer.may_steer(ended.uid))
+    pub fn seen_by(&self, peer: &Peer) -> impl Iterator<Item = &Shown> {
+        self.programs.iter().filter(move |shown| peer.may_steer(shown.uid))
     }
 
     /// The summary of the last one that is meant.
     pub fn summary(&self, is_meant: impl Fn(u32, &TaskRef) -> bool) -> Option<&Summary> {
-        let mut newest_first = self.0.iter().rev();
-        let found = newest_first.find(|ended| is_meant(ended.uid, &ended.root));
-        found.map(|ended| &ended.summary)
+        let mut newest_first = self.summaries.iter().rev();
+        let found = newest_first.find(|told| is_meant(told.uid, &told.root));
+        found.map(|told| &told.summary)
     }
+}
 
-    fn count_of(&self, uid: u32) -> usize {
-        self.0.iter().filter(|ended| ended.uid == uid).count()
+/// Makes room for one more of a user, where so many of a user and so many in all are kept. The oldest
+/// one of the same user is forgotten, or else of the user with most; of several such users, of the user
+/// of the one that is the oldest.
+fn make_room<T>(
+    kept: &mut VecDeque<T>,
+    uid: u32,
+    (most_per_user, most): (usize, usize),
+    uid_of: impl Fn(&T) -> u32,
+) {
+    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+    for one in kept.iter() {
+        *counts.entry(uid_of(one)).or_default() += 1;
     }
-
-    /// The user with most programs here; of several, the user of the program that ended first.
-    fn greediest(&self) -> Option<u32> {
-        let most = self.0.iter().map(|ended| self.count_of(ended.uid)).max()?;
-        let mut users = self.0.iter().map(|ended| ended.uid);
-        users.find(|uid| self.count_of(*uid) == most)
-    }
-
-    fn forget_oldest_of(&mut self, uid: u32) {
-        if let Some(place) = self.0.iter().position(|ended| ended.uid == uid) {
-            self.0.remove(place);
-        }
+    let greediest = || {
+        let largest = counts.values().max()?;
+        kept.iter().map(&uid_of).find(|uid| counts.get(uid) == Some(largest))
+    };
+    let loser = match counts.get(&uid) {
+        Some(count) if *count >= most_per_user => Some(uid),
+        _ if kept.len() >= most => greediest(),
+        _ => None,
+    };
+    let place = loser.and_then(|loser| kept.iter().position(|one| uid_of(one) == loser));
+    if let Some(place) = place {
+        kept.remove(place);
     }
 }
 
@@ -126,7 +160,7 @@ mod tests {
     }
 
     fn roots(programs: &EndedPrograms, uid: u32) -> Vec<u32> {
-        programs.seen_by(&Peer { uid, pid: 0 }).map(|ended| ended.status.root).collect()
+        programs.seen_by(&Peer { uid, pid: 0 }).map(|shown| shown.status.root).collect()
     }
 
     #[test]
@@ -140,9 +174,11 @@ mod tests {
         // A user sees its own, and root all.
         assert_eq!(roots(&programs, 9), [21]);
         assert_eq!(roots(&programs, 0).len(), KEPT_PER_USER + 1);
-        let decisions = &programs.0[0].status.decisions;
+        let decisions = &programs.programs[0].status.decisions;
         let times: Vec<u64> = decisions.iter().map(|decision| decision.at_ns).collect();
         assert_eq!(times, (54..64).collect::<Vec<_>>());
+        // The `run` of each may still ask for its summary.
+        assert!((1..=20).all(|pid| programs.summary(|_, root| root.tgid == pid).is_some()));
     }
 
     #[test]
@@ -154,7 +190,7 @@ mod tests {
                 programs.keep(ended(uid, root, 1));
             }
         }
-        assert_eq!(programs.0.len(), KEPT);
+        assert_eq!(programs.programs.len(), KEPT);
         assert_eq!(roots(&programs, 1000), [1]);
         assert!((1..=20).all(|uid| roots(&programs, uid).last() == Some(&9)));
     }
@@ -176,10 +212,12 @@ mod tests {
     #[test]
     fn the_guide_says_how_many_are_kept() {
         let guide = include_str!("../../../../docs/guide.md");
-        let row = format!(
-            "| programs that ended or left, which the daemon remembers | {KEPT_PER_USER}; of all users \
-             {KEPT} |"
-        );
-        assert!(guide.contains(&row), "{row}");
+        for (what, per_user, all) in [
+            ("programs that ended or left, which the daemon remembers", KEPT_PER_USER, KEPT),
+            ("summaries of such programs, for `run --join`", SUMMARIES_PER_USER, SUMMARIES),
+        ] {
+            let row = format!("| {what} | {per_user}; of all users {all} |");
+            assert!(guide.contains(&row), "{row}");
+        }
     }
 }

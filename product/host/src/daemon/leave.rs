@@ -90,7 +90,7 @@ impl Programs {
             errno: Errno::ESRCH,
             why: format!(
                 "the daemon knows no program of process {pid} of yours: it was balanced as a part of \
-                 another one (evenkeel status), or many have ended since"
+                 another one (evenkeel status), many have ended since, or the daemon was started again"
             ),
         })
     }
@@ -109,8 +109,9 @@ impl Programs {
         match observer.read() {
             Ok(now) => !has_process(now),
             Err(why) => {
+                // Its tasks would not get their masks back, either. The next update sees its end.
                 tracing::debug!("what the program has started since is not known: {why}");
-                true
+                false
             }
         }
     }
@@ -125,7 +126,8 @@ impl Programs {
             why_not_exact: self.balancer.why_not_exact(),
             alike: Alike::default(),
             placement: options.placement,
-            dry_run: options.dry_run || joined.watch,
+            // One that was moved before it was only watched has had its moves.
+            dry_run: options.dry_run || (joined.watch && totals.moves == 0),
             threads_per_cpu: None,
             // What the daemon spends is for all programs together.
             own_cpu_ns: 0,
@@ -192,6 +194,27 @@ mod tests {
         // To another user, it does not exist; to root, all do.
         assert!(ended(&mut programs, own_uid() + 1).is_empty());
         assert_eq!(ended(&mut programs, 0).len(), 1);
+    }
+
+    #[test]
+    fn a_program_that_called_exec_has_ended_by_its_last_command_line() {
+        let mut programs = programs();
+        let mut shell = Command::new("sh");
+        let mut shell =
+            shell.args(["-c", "read line; exec sleep 60"]).stdin(Stdio::piped()).spawn().unwrap();
+        let me = Peer { uid: own_uid(), pid: 0 };
+        join(&mut programs, shell.id() as i32);
+        // Its standard input ends.
+        drop(shell.stdin.take());
+        while programs.status(&me)[0].command != ["sleep", "60"] {
+            std::thread::yield_now();
+        }
+        programs.update();
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        programs.balancer.observer().read().unwrap();
+        programs.update();
+        assert_eq!(ended(&mut programs, own_uid())[0].command, ["sleep", "60"]);
     }
 
     /// What the request `summary` of a user is answered.

@@ -159,6 +159,7 @@ impl Programs {
             }
         }
         self.follow_cgroups();
+        self.note_commands();
         let last = self.balancer.observer().last().clone();
         self.lost.update(last.at_ns, &last.cpus);
         let is_over = |program: &u32| {

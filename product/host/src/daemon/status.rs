@@ -34,6 +34,16 @@ impl Programs {
         self.ended.seen_by(peer).map(|ended| ended.status.clone()).collect()
     }
 
+    /// Keeps the command lines that processes have now, for when they have ended: they may have called
+    /// exec since they joined, as the first process of a container does.
+    pub(super) fn note_commands(&mut self) {
+        for joined in self.joined.values_mut().filter(|joined| joined.how == How::Process) {
+            if let Some(command) = admission::command_of(&joined.root) {
+                joined.command = command;
+            }
+        }
+    }
+
     fn status_of(
         &self,
         program: u32,
