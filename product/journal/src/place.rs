@@ -155,13 +155,12 @@ impl Session {
             }
             Claim::AsBefore | Claim::Foreign => return Ok(self.yield_to_user(task, look.current)),
         };
-        // Where the cpuset was not read, the kernel refuses.
-        if let Some(effective) = look.effective.as_ref().filter(|them| !them.contains(cpu)) {
-            let effective = effective.clone();
+        let effective = look.cpuset_of(task);
+        if !effective.contains(cpu) {
             return Err(PlaceError::OutsideCpuset { task: *task, cpu, effective });
         }
         if !original.allows(cpu) && !self.override_user {
-            let allowed = original.shown_in(&look.cpuset_of(task));
+            let allowed = original.shown_in(&effective);
             return Err(PlaceError::OutsideUserMask { task: *task, cpu, allowed });
         }
         let target = single_cpu(cpu);
