@@ -12,7 +12,7 @@ use crate::cpuset::{effective_cpuset, mask_in_cpuset};
 use crate::entry::{Entry, Pin, PinEnd, Program};
 use crate::file::JournalError;
 use crate::session::Session;
-use crate::state::PinState;
+use crate::state::{PinState, may_live_on_by_exec};
 use crate::stranger::{self, free_stranger};
 use crate::task::{Processes, TaskRef, now_ns};
 use crate::undo::{Outcome, restore_thread};
@@ -211,11 +211,11 @@ impl Session {
     /// [`PlaceError::Affinity`] if the kernel refuses; the thread stays pinned then, and the journal
     /// says so.
     pub fn release(&mut self, task: &TaskRef) -> Result<Released, PlaceError> {
-        let Some((id, PinState::Pinned)) =
-            self.state.tracked(task).map(|tracked| (tracked.pin.id, tracked.pin_state))
-        else {
-            return Ok(Released::NotHeld);
+        let pin = match self.state.tracked(task) {
+            Some(tracked) if tracked.pin_state == PinState::Pinned => tracked.pin.clone(),
+            _ => return Ok(Released::NotHeld),
         };
+        let id = pin.id;
         let outcome = restore_thread(&self.state, task, &mut Processes::default())
             .map_err(|error| refusal(task, error))?;
         Ok(match outcome {
@@ -223,6 +223,8 @@ impl Session {
                 self.write_or_warn(Entry::Yielded(PinEnd { id, time_ns: now_ns() }));
                 Released::Kept { found }
             }
+            // Stays pinned in the state: `free_after_exec` and the undo ask whether it lives on.
+            Outcome::Gone if may_live_on_by_exec(&pin) => Released::Gone,
             outcome => {
                 self.write_restored(task, id);
                 match outcome {

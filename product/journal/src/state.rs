@@ -380,7 +380,7 @@ impl JournalState {
 }
 
 /// Whether a thread that is gone may have become its process's leader by exec(2).
-fn may_live_on_by_exec(pin: &Pin) -> bool {
+pub(crate) fn may_live_on_by_exec(pin: &Pin) -> bool {
     pin.task != pin.process
         && pin.process.is_alive()
         && affinity::get(pin.process.tid).is_ok_and(|mask| mask == pin.set)

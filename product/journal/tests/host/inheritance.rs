@@ -159,3 +159,27 @@ fn exec_by_a_thread_does_not_keep_its_pin() {
     assert!(report.is_clean() && report.kept.is_empty(), "{report:?}");
     assert_eq!(mask(victim.root.tid), all());
 }
+
+#[test]
+fn exec_by_a_thread_before_its_release_does_not_keep_its_pin() {
+    let Some((x, y)) = two_cpus("exec_by_a_thread_before_its_release") else { return };
+    for (leader_is_pinned, is_named) in [(false, true), (true, true), (false, false)] {
+        let (dir, mut victim) = (directory(), Victim::new());
+        let mut session = open(dir.path());
+        session.place(&victim.worker, x).unwrap();
+        if leader_is_pinned {
+            session.place(&victim.root, y).unwrap();
+        }
+        victim.exec();
+        wait_for("the mask of the worker", || mask(victim.root.tid) == just(x));
+        // As at the end of a plan: its caller does not know of the exec yet.
+        assert_eq!(session.release(&victim.worker).unwrap(), Released::Gone);
+        if is_named {
+            assert!(session.free_after_exec(&victim.root).unwrap(), "{leader_is_pinned}");
+            assert_eq!(mask(victim.root.tid), all());
+        }
+        let report = session.close();
+        assert!(report.is_clean() && report.kept.is_empty(), "{report:?}");
+        assert_eq!(mask(victim.root.tid), all());
+    }
+}
