@@ -14,7 +14,7 @@ use crate::observe::AccountingChoice;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// Migrate the task and give its own mask back at once: the program sees all its CPUs at all times.
+    /// Migrate the task, and give its own mask back once the exchange that it is a part of is made.
     #[default]
     Soft,
     /// Pin the task until its next move, as in the paper.

@@ -17,13 +17,15 @@ pub enum GuardedError {
     Supervisor(#[from] SupervisorError),
 }
 
-/// The moves of one plan. Tasks that are moved softly have their own masks again when it is dropped,
-/// once all are in place: between the two moves of an exchange a CPU is idle, and the kernel would pull
-/// the task that has just left it back.
+/// The moves of one plan. Tasks that are moved softly have their own masks again before the balancer
+/// goes to the CPU of another task, and at the latest when it is dropped. So both tasks of an exchange
+/// are pinned until both are in place: between their moves a CPU is idle, and the kernel would pull the
+/// task that has just left it back. But none is pinned while the balancer waits for a CPU: that may take
+/// milliseconds for each move, or as long as a real-time task runs there.
 pub(crate) struct Placer<'a> {
     guarded: &'a mut SupervisedSession,
     visits: Option<Visits>,
-    /// Where tasks were put.
+    /// Where tasks were put since then.
     taken: CpuSet,
     softly: Vec<TaskRef>,
 }
@@ -35,10 +37,10 @@ impl<'a> Placer<'a> {
 
     /// Places a task that was last seen on CPU `from` on CPU `cpu`
     /// ([`evenkeel_journal::Session::place`]): under hard placement until its next move, under soft
-    /// placement until the placer is dropped.
+    /// placement until the balancer goes to another CPU, or the placer is dropped.
     ///
     /// # Errors
-    /// [`GuardedError`]; the task is then as it was.
+    /// [`GuardedError`]; the task is then as it was, or is so when it is released.
     pub fn place(
         &mut self,
         task: &TaskRef,
@@ -46,36 +48,48 @@ impl<'a> Placer<'a> {
         cpu: u32,
         placement: Placement,
     ) -> Result<Placed, GuardedError> {
-        let session = self.guarded.supervised()?;
-        if placement == Placement::Hard {
-            return Ok(session.place(task, cpu)?);
-        }
+        self.guarded.supervised()?;
         // A task that has just been put there waits for that CPU, too. So the kernel's migration thread
         // leaves no CPU idle, while the balancer would queue for one, with the other one idle meanwhile.
-        if !self.taken.contains(from) {
-            match &self.visits {
-                Some(visits) => drop(visits.go_on(from)),
-                None => self.visits = Visits::begin(from),
+        if placement == Placement::Soft && !self.taken.contains(from) {
+            self.release();
+            self.visit(from);
+        }
+        let session = self.guarded.session();
+        let placed = session.place(task, cpu);
+        // Also a task that was moved, and could not be looked at after that.
+        if session.pinned_cpu(task) == Some(cpu) {
+            self.taken.insert(cpu);
+            if placement == Placement::Soft {
+                self.softly.push(*task);
             }
         }
-        self.taken.insert(cpu);
-        let placed = session.place(task, cpu)?;
-        if !matches!(placed, Placed::Yielded { .. }) {
-            self.softly.push(*task);
+        Ok(placed?)
+    }
+
+    fn visit(&mut self, cpu: u32) {
+        match &self.visits {
+            Some(visits) => drop(visits.go_on(cpu)),
+            None => self.visits = Visits::begin(cpu),
         }
-        Ok(placed)
+    }
+
+    /// Gives the tasks that were moved softly until now their own masks back.
+    fn release(&mut self) {
+        let session = self.guarded.session();
+        for task in self.softly.drain(..) {
+            match session.release(&task) {
+                Ok(_) | Err(PlaceError::Gone { .. }) => {}
+                Err(why) => tracing::warn!("{why}"),
+            }
+        }
+        self.taken = CpuSet::new();
     }
 }
 
 impl Drop for Placer<'_> {
     fn drop(&mut self) {
-        let session = self.guarded.session();
-        for task in &self.softly {
-            match session.release(task) {
-                Ok(_) | Err(PlaceError::Gone { .. }) => {}
-                Err(why) => tracing::warn!("{why}"),
-            }
-        }
+        self.release();
     }
 }
 
@@ -93,35 +107,71 @@ mod tests {
         (child, task)
     }
 
+    fn only(cpu: u32) -> CpuSet {
+        std::iter::once(cpu).collect()
+    }
+
+    fn mask(task: &TaskRef) -> CpuSet {
+        affinity::get(task.tid).unwrap()
+    }
+
+    /// All CPUs of this thread, and two of them, if it has two.
+    fn two_cpus() -> Option<(CpuSet, u32, u32)> {
+        let own = affinity::get(nix::unistd::gettid().as_raw()).unwrap();
+        let (first, last) = (own.iter().min().unwrap(), own.iter().max().unwrap());
+        (first != last).then_some((own, first, last))
+    }
+
+    fn end(sleepers: &mut [(Child, TaskRef)]) {
+        for (child, _) in sleepers {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
     #[test]
-    fn tasks_of_a_plan_have_their_own_masks_again_once_all_are_in_place() {
+    fn both_tasks_of_an_exchange_have_their_own_masks_again_once_both_are_in_place() {
+        let Some((own, first, last)) = two_cpus() else { return };
         let folder = tempfile::tempdir().unwrap();
         let session = Session::open(folder.path(), SessionOptions::default()).unwrap();
         let mut guarded = SupervisedSession::new(session, |_| None);
-        let own = affinity::get(nix::unistd::gettid().as_raw()).unwrap();
-        let (first, last) = (own.iter().min().unwrap(), own.iter().max().unwrap());
-        if first == last {
-            return;
-        }
         let mut sleepers = [sleeper(), sleeper()];
-        let tids = sleepers.each_ref().map(|(_, task)| task.tid);
-        let masks = || tids.map(|tid| affinity::get(tid).unwrap());
-        let only = |cpu: u32| std::iter::once(cpu).collect();
+        let tasks = sleepers.each_ref().map(|(_, task)| *task);
+        let masks = || tasks.each_ref().map(mask);
         // Twice: the second time their masks are known.
         for (x, y) in [(first, last), (last, first)] {
             let mut placer = Placer::new(&mut guarded);
-            let placed = placer.place(&sleepers[0].1, x, y, Placement::Soft).unwrap();
+            let placed = placer.place(&tasks[0], x, y, Placement::Soft).unwrap();
             assert_eq!(placed, Placed::Pinned);
             assert_eq!(masks(), [only(y), own.clone()]);
-            placer.place(&sleepers[1].1, y, x, Placement::Soft).unwrap();
+            placer.place(&tasks[1], y, x, Placement::Soft).unwrap();
             assert_eq!(masks(), [only(y), only(x)]);
             drop(placer);
             assert_eq!(masks(), [own.clone(), own.clone()]);
             assert_eq!(affinity::get(nix::unistd::gettid().as_raw()).unwrap(), own);
         }
-        for (child, _) in &mut sleepers {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
+        end(&mut sleepers);
+    }
+
+    #[test]
+    fn no_task_is_pinned_softly_while_the_balancer_goes_to_another_cpu() {
+        let Some((own, first, last)) = two_cpus() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let session = Session::open(folder.path(), SessionOptions::default()).unwrap();
+        let mut guarded = SupervisedSession::new(session, |_| None);
+        let mut sleepers = [sleeper(), sleeper(), sleeper(), sleeper()];
+        let tasks = sleepers.each_ref().map(|(_, task)| *task);
+        let masks = || tasks.each_ref().map(mask);
+        let mut placer = Placer::new(&mut guarded);
+        placer.place(&tasks[0], first, last, Placement::Soft).unwrap();
+        placer.place(&tasks[1], last, first, Placement::Soft).unwrap();
+        placer.place(&tasks[2], first, last, Placement::Hard).unwrap();
+        assert_eq!(masks(), [only(last), only(first), only(last), own.clone()]);
+        // No CPU has this number: all that matters is that none of them was put there.
+        placer.place(&tasks[3], 8000, first, Placement::Soft).unwrap();
+        assert_eq!(masks(), [own.clone(), own.clone(), only(last), only(first)]);
+        drop(placer);
+        assert_eq!(masks(), [own.clone(), own.clone(), only(last), own]);
+        end(&mut sleepers);
     }
 }
