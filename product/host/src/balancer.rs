@@ -15,7 +15,9 @@ use std::rc::Rc;
 
 use evenkeel_capability::{Invalid, Plan, Policy, Snapshot, State, TaskId, plan};
 use evenkeel_cbinfo::TaskEvent;
-use evenkeel_journal::{PlaceError, Placed, Session, SupervisedSession, TaskRef, affinity};
+use evenkeel_journal::{
+    PlaceError, Placed, Released, Session, SupervisedSession, TaskRef, affinity,
+};
 use evenkeel_machine::{CpuSet, Machine};
 
 use crate::clock::{boottime_ns, monotonic_ns, start_ns};
@@ -535,7 +537,7 @@ impl Balancer {
                 }
             }
         }
-        drop(placer);
+        refused.extend(placer.end(totals));
         if is_pinned && !self.urgent {
             self.set_urgent();
         }
@@ -557,6 +559,7 @@ impl Balancer {
         program.held = kept;
         for (id, process) in released {
             match session.release(&task_ref(id, process)) {
+                Ok(Released::Kept { .. }) => program.totals.yielded += 1,
                 Ok(_) | Err(PlaceError::Gone { .. }) => {}
                 Err(why) => tracing::warn!("{why}"),
             }

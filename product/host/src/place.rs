@@ -1,10 +1,12 @@
 //! The one place where the balancer places a task: under a supervisor, and with little latency.
 
-use evenkeel_journal::{PlaceError, Placed, SupervisedSession, SupervisorError, TaskRef};
+use evenkeel_journal::{PlaceError, Placed, Released, SupervisedSession, SupervisorError, TaskRef};
 use evenkeel_machine::CpuSet;
 
+use crate::decision::Refusal;
 use crate::latency::Visits;
 use crate::options::Placement;
+use crate::summary::Totals;
 
 /// Why a task was not placed.
 #[derive(Debug, thiserror::Error)]
@@ -28,11 +30,22 @@ pub(crate) struct Placer<'a> {
     /// Where tasks were put since then.
     taken: CpuSet,
     softly: Vec<TaskRef>,
+    /// Tasks with a mask that their user set before their release.
+    yielded: u64,
+    /// Why tasks stay pinned.
+    failed: Vec<Refusal>,
 }
 
 impl<'a> Placer<'a> {
     pub fn new(guarded: &'a mut SupervisedSession) -> Self {
-        Self { guarded, visits: None, taken: CpuSet::new(), softly: Vec::new() }
+        Self {
+            guarded,
+            visits: None,
+            taken: CpuSet::new(),
+            softly: Vec::new(),
+            yielded: 0,
+            failed: Vec::new(),
+        }
     }
 
     /// Places a task that was last seen on CPU `from` on CPU `cpu`
@@ -67,6 +80,14 @@ impl<'a> Placer<'a> {
         Ok(placed?)
     }
 
+    /// Ends the plan, and counts what came of its releases. Returns why tasks stay pinned.
+    pub fn end(mut self, totals: &mut Totals) -> Vec<Refusal> {
+        self.release();
+        totals.yielded += self.yielded;
+        totals.refused += self.failed.len() as u64;
+        std::mem::take(&mut self.failed)
+    }
+
     fn visit(&mut self, cpu: u32) {
         match &self.visits {
             Some(visits) => drop(visits.go_on(cpu)),
@@ -79,8 +100,17 @@ impl<'a> Placer<'a> {
         let session = self.guarded.session();
         for task in self.softly.drain(..) {
             match session.release(&task) {
+                Ok(Released::Kept { found }) => {
+                    self.yielded += 1;
+                    tracing::info!(
+                        "{task}: its user set CPUs {found}, so evenkeel no longer moves it"
+                    );
+                }
                 Ok(_) | Err(PlaceError::Gone { .. }) => {}
-                Err(why) => tracing::warn!("{why}"),
+                Err(why) => {
+                    tracing::warn!("{why}; it stays pinned until it is moved again");
+                    self.failed.push(Refusal::Failed(why.to_string()));
+                }
             }
         }
         self.taken = CpuSet::new();
@@ -172,6 +202,24 @@ mod tests {
         assert_eq!(masks(), [own.clone(), own.clone(), only(last), only(first)]);
         drop(placer);
         assert_eq!(masks(), [own.clone(), own.clone(), only(last), own]);
+        end(&mut sleepers);
+    }
+
+    #[test]
+    fn a_mask_that_its_user_sets_before_the_release_is_counted() {
+        let Some((_, first, last)) = two_cpus() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let session = Session::open(folder.path(), SessionOptions::default()).unwrap();
+        let mut guarded = SupervisedSession::new(session, |_| None);
+        let mut sleepers = [sleeper()];
+        let task = sleepers[0].1;
+        let mut totals = Totals::default();
+        let mut placer = Placer::new(&mut guarded);
+        placer.place(&task, first, last, Placement::Soft).unwrap();
+        affinity::set(task.tid, &only(first)).unwrap();
+        assert!(placer.end(&mut totals).is_empty());
+        assert_eq!((totals.yielded, totals.refused, mask(&task)), (1, 0, only(first)));
+        assert!(guarded.session().has_yielded(&task));
         end(&mut sleepers);
     }
 }
