@@ -338,8 +338,13 @@ impl Session {
         effective: &CpuSet,
     ) -> Result<(), PlaceError> {
         let current = affinity::get(task.tid).map_err(|error| refusal(task, error))?;
-        let is_stale =
-            current == *restored && current != *effective && current.is_subset(effective);
+        if current == *effective {
+            // It has followed its cpuset by itself (Linux 6.2). From now on the mask that it had before
+            // is one that its user sets.
+            self.note_mask_after_restore(task);
+            return Ok(());
+        }
+        let is_stale = current == *restored && current.is_subset(effective);
         if is_stale && task.is_alive() {
             stranger::give_back(&self.state, task, &Original::All)
                 .map_err(|error| refusal(task, error))?;
@@ -437,7 +442,14 @@ impl Session {
         }
         let id = tracked.pin.id;
         // A thread that has ended needs nothing.
-        if let Ok(mask) = affinity::get(task.tid) {
+        let Ok(mask) = affinity::get(task.tid) else { return };
+        if tracked.mask_after_restore.as_ref() == Some(&mask) {
+            return;
+        }
+        // Its user may have set another mask since it was restored.
+        if let Ok((mask, effective)) = mask_in_cpuset(task.tid)
+            && effective.is_subset(&mask)
+        {
             self.state.note_mask_after_restore(id, mask);
         }
     }
@@ -469,5 +481,65 @@ impl Session {
         self.write(Entry::Pin(Pin { id, task: *task, process, original, replaces, set, time_ns }))?;
         self.next_id = self.next_id.max(id + 1);
         Ok(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+    use crate::session::SessionOptions;
+
+    fn sleeper() -> (Child, TaskRef) {
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let task = TaskRef::of(child.id() as i32).unwrap();
+        (child, task)
+    }
+
+    /// The first and the last CPU of this process, if they differ and it may use all of its cpuset.
+    fn two_cpus() -> Option<(u32, u32)> {
+        let (own, effective) = mask_in_cpuset(crate::task::own_pid()).unwrap();
+        let (first, last) = (own.iter().min()?, own.iter().max()?);
+        (own == effective && first != last).then_some((first, last))
+    }
+
+    #[test]
+    fn a_mask_that_its_user_sets_right_after_the_release_wins() {
+        let Some((first, last)) = two_cpus() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let mut session = Session::open(folder.path(), SessionOptions::default()).unwrap();
+        let (mut child, task) = sleeper();
+        session.place(&task, first).unwrap();
+        let id = session.state.tracked(&task).unwrap().pin.id;
+        // As `release` does, with a user that is faster than its entry.
+        Original::All.give_back(task.tid).unwrap();
+        affinity::set(task.tid, &single_cpu(last)).unwrap();
+        session.write_restored(&task, id);
+        let placed = session.place(&task, first).unwrap();
+        assert_eq!(placed, Placed::Yielded { found: single_cpu(last), newly: true });
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_mask_that_was_shown_before_the_cpuset_grew_is_its_users_if_it_returns() {
+        let Some((first, last)) = two_cpus() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let mut session = Session::open(folder.path(), SessionOptions::default()).unwrap();
+        let (mut child, task) = sleeper();
+        session.place(&task, first).unwrap();
+        assert_eq!(session.release(&task).unwrap(), Released::Restored);
+        // As if its cpuset had only this CPU then. It has followed since.
+        let id = session.state.tracked(&task).unwrap().pin.id;
+        session.state.note_mask_after_restore(id, single_cpu(first));
+        session.follow_cpus(&task).unwrap();
+        affinity::set(task.tid, &single_cpu(first)).unwrap();
+        session.follow_cpus(&task).unwrap();
+        assert_eq!(affinity::get(task.tid).unwrap(), single_cpu(first));
+        let placed = session.place(&task, last).unwrap();
+        assert_eq!(placed, Placed::Yielded { found: single_cpu(first), newly: true });
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

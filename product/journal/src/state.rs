@@ -160,8 +160,11 @@ impl JournalState {
         let held = self.held_mut(&pin.process, &pin.set, &pin.original, pin.time_ns);
         held.holders += 1;
         self.ids.insert(pin.task, pin.id);
+        // Still known if this pin is not carried out.
+        let before = self.tasks.get(&pin.id).filter(|before| before.pin.original == pin.original);
+        let mask_after_restore = before.and_then(|before| before.mask_after_restore.clone());
         let tracked =
-            TrackedTask { pin: pin.clone(), pin_state: PinState::Pinned, mask_after_restore: None };
+            TrackedTask { pin: pin.clone(), pin_state: PinState::Pinned, mask_after_restore };
         self.tasks.insert(pin.id, tracked);
         self.pending = Some(pin.id);
     }
@@ -425,6 +428,23 @@ mod tests {
         state.apply(&Entry::Restored(PinEnd { id: 2, time_ns: 50 }));
         assert_eq!(find(&state, 2), Some((10, 40, 0)));
         assert!(state.has_set_mask(&single_cpu(2)) && !state.has_set_mask(&single_cpu(1)));
+    }
+
+    #[test]
+    fn the_mask_after_a_restore_is_known_after_a_move_that_failed() {
+        let mut state = JournalState::default();
+        let restored = Entry::Restored(PinEnd { id: 1, time_ns: 30 });
+        let mask = || "0-2".parse::<CpuSet>().unwrap();
+        state.apply(&pin(1, None, 2, 10));
+        state.apply(&restored);
+        state.note_mask_after_restore(1, mask());
+        state.apply(&pin(1, None, 3, 20));
+        state.apply(&restored);
+        assert_eq!(state.tracked(&task(1)).unwrap().mask_after_restore, Some(mask()));
+        // Not once its user had chosen other CPUs.
+        let Entry::Pin(other) = pin(1, None, 3, 40) else { panic!() };
+        state.apply(&Entry::Pin(Pin { original: Original::Mask(mask()), ..other }));
+        assert_eq!(state.tracked(&task(1)).unwrap().mask_after_restore, None);
     }
 
     #[test]
