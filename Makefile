@@ -88,7 +88,7 @@ kill-soak: build
 
 ## make cluster-test   jobs of a real Slurm, cancelled at KILLS (200) random moments, by KILL_SEED (1),
 ##                     what the plugin adds to the start of a job, what it gains on a node with a
-##                     noisy CPU, and what a sweep of 1,000 simulations takes on each engine (40 minutes)
+##                     noisy CPU, and what a sweep of 1,000 simulations takes on each engine (50 minutes)
 cluster-test: build
 	@scripts/slurm
 	-@scripts/setup dask

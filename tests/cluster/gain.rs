@@ -12,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(40 * 60);
 /// EVENKEEL_GAIN_JSON a file for the figures; EVENKEEL_GAIN_QUICK=1 has them measured in less than a
 /// minute, which decides nothing.
 #[test]
-#[ignore = "six minutes; make cluster-test prints the figures"]
+#[ignore = "thirteen minutes; make cluster-test prints the figures"]
 fn the_gain_of_a_job_on_a_noisy_node_is_measured() {
     let test = "the_gain_of_a_job_on_a_noisy_node_is_measured";
     if two_cpus(test).is_none() {
