@@ -155,12 +155,15 @@ impl Session {
             }
             Claim::AsBefore | Claim::Foreign => return Ok(self.yield_to_user(task, look.current)),
         };
-        let effective = look.cpuset_of(task);
-        if !effective.contains(cpu) {
-            return Err(PlaceError::OutsideCpuset { task: *task, cpu, effective });
+        // The kernel keeps a mask within its cpuset.
+        if !look.current.contains(cpu) {
+            let effective = look.cpuset_of(task);
+            if !effective.contains(cpu) {
+                return Err(PlaceError::OutsideCpuset { task: *task, cpu, effective });
+            }
         }
         if !original.allows(cpu) && !self.override_user {
-            let allowed = original.shown_in(&effective);
+            let allowed = original.shown_in(&look.cpuset_of(task));
             return Err(PlaceError::OutsideUserMask { task: *task, cpu, allowed });
         }
         let target = single_cpu(cpu);
