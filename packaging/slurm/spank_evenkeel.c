@@ -14,7 +14,8 @@
 // (product/evenkeel/src/task.rs); it removes them. All else, the balancer of the step included, is
 // evenkeel's own (docs/adr/0011-slurm-by-wrapping.md).
 //
-// Built for one release of Slurm, that of the header; under another one, nothing is replaced.
+// Built for one release of Slurm, that of the header. Slurm does not load it under another one; should a
+// build of Slurm do so, nothing is replaced.
 
 // For pipe2.
 #define _GNU_SOURCE

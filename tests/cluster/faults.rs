@@ -3,8 +3,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 
-use crate::cluster::{Cluster, Wanted};
+use crate::cluster::{Cluster, Wanted, from_root};
 use crate::steps::{Step, be_eager, busy, busy_in_a_script};
 use crate::support::*;
 
@@ -41,6 +42,52 @@ fn a_missing_or_foreign_evenkeel_fails_no_job() {
         runs_without(&cluster, why);
     }
     cluster.wait_for_nothing_left();
+}
+
+/// Slurm itself leaves such a plugin out, and `srun` does not know the option then. Where the node alone
+/// does not know it, the job runs.
+#[test]
+fn a_plugin_for_another_slurm_fails_no_job() {
+    let test = "a_plugin_for_another_slurm_fails_no_job";
+    let Some(cluster) = Cluster::start(test, Wanted::default()) else { return };
+    let path = |name: &str| cluster.host.path(name);
+    // A host from which jobs are submitted keeps the plugin that fits.
+    std::fs::rename(path("plugstack.conf"), path("submit-plugstack.conf")).unwrap();
+    let conf = std::fs::read_to_string(path("slurm.conf")).unwrap();
+    let submit = conf.replace("/plugstack.conf\n", "/submit-plugstack.conf\n");
+    assert_ne!(submit, conf);
+    std::fs::write(path("submit.conf"), submit).unwrap();
+    let foreign = path("foreign.so");
+    build_for_another_slurm(&cluster.host, &foreign);
+    // As packaging/slurm/plugstack.conf has it.
+    std::fs::write(path("plugstack.conf"), format!("optional {}\n", foreign.display())).unwrap();
+
+    let without = Step::run(&mut cluster.srun(&["-n1", "echo", "ran"]));
+    assert!(without.code == Some(0) && without.stdout == ["ran"], "{without:?}");
+    let mut srun = cluster.srun(&["-n1", "--evenkeel", "echo", "ran"]);
+    let on_node = Step::run(srun.env("SLURM_CONF", path("submit.conf")));
+    assert!(on_node.code == Some(0) && on_node.stdout == ["ran"], "{on_node:?}");
+    assert!(on_node.ours.is_empty(), "{on_node:?}");
+    let refused = output(&mut cluster.srun(&["-n1", "--evenkeel", "echo", "ran"]));
+    let said = text(&refused.stderr);
+    assert!(!refused.status.success() && refused.stdout.is_empty(), "{refused:?}");
+    assert!(said.contains("Incompatible plugin version"), "{said}");
+    assert!(said.contains("unrecognized option"), "{said}");
+    cluster.wait_for_nothing_left();
+}
+
+/// Builds the plugin as with the headers of Slurm 99.11: the compiler looks into CPATH first.
+fn build_for_another_slurm(host: &Host, plugin: &Path) {
+    let version = std::fs::read_to_string("/usr/include/slurm/slurm_version.h").unwrap();
+    let is_number = |line: &&str| line.starts_with("#define SLURM_VERSION_NUMBER");
+    let number = version.lines().find(is_number).unwrap();
+    let folder = host.path("headers/slurm");
+    std::fs::create_dir_all(&folder).unwrap();
+    let version = version.replace(number, "#define SLURM_VERSION_NUMBER 0x630b00");
+    std::fs::write(folder.join("slurm_version.h"), version).unwrap();
+    let mut build = host.command(from_root("packaging/slurm/build"));
+    let built = output(build.arg(plugin).env("CPATH", host.path("headers")));
+    assert!(built.status.success(), "{}", text(&built.stderr));
 }
 
 #[test]
