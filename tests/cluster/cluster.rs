@@ -11,13 +11,16 @@ use crate::support::*;
 /// Where Slurm's tracker of cgroups keeps a folder for each node.
 const FREEZER: &str = "/sys/fs/cgroup/freezer";
 
+/// Where Slurm's plugin that confines jobs to their CPUs keeps one.
+const CPUSETS: &str = "/sys/fs/cgroup/cpuset";
+
 /// The header by which the plugin is built; the rest of Slurm is looked for in PATH and sbin.
 const HEADER: &str = "/usr/include/slurm/spank.h";
 
 /// How a test wants its cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
-    /// The plugin that binds tasks, or does not.
+    /// The plugins that bind tasks, or do not.
     pub task_plugin: &'static str,
     /// What tracks the processes of a step.
     pub proctrack: &'static str,
@@ -287,9 +290,30 @@ impl Cluster {
             }
         }
         for node in ["node1", "node2"] {
-            let _ = std::fs::remove_dir(Path::new(FREEZER).join(format!("slurm_{node}")));
+            for root in [FREEZER, CPUSETS] {
+                let _ = std::fs::remove_dir(Path::new(root).join(format!("slurm_{node}")));
+            }
         }
     }
+}
+
+/// Why jobs cannot be confined to their CPUs here.
+pub fn why_not_confined() -> Option<String> {
+    let is_there = Path::new(CPUSETS).join("cpuset.cpus").exists();
+    (!is_there).then(|| "there are no cpusets of cgroup v1".to_owned())
+}
+
+/// The cpusets of jobs that are still there: those of steps that have not ended, or that a process in
+/// them keeps.
+pub fn cpusets_of_jobs() -> Vec<PathBuf> {
+    let nodes = ["node1", "node2"].map(|node| Path::new(CPUSETS).join(format!("slurm_{node}")));
+    let users = nodes.iter().flat_map(|node| folders(node));
+    users.flat_map(|user| folders(&user)).collect()
+}
+
+fn folders(path: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 
 /// A file of the project.
@@ -335,8 +359,10 @@ fn configure(host: &Host, wanted: Wanted) {
     assert!(built.success(), "the plugin does not compile");
     let stack = format!("required {} program={program}\n", plugin.display());
     std::fs::write(host.path("plugstack.conf"), stack).unwrap();
-    std::fs::write(host.path("cgroup.conf"), "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
-        .unwrap();
+    let is_confined = wanted.task_plugin.contains("task/cgroup");
+    let constrain = if is_confined { "ConstrainCores=yes\n" } else { "" };
+    let cgroups = format!("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n{constrain}");
+    std::fs::write(host.path("cgroup.conf"), cgroups).unwrap();
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let (name, dir) = (name.trim(), host.path(""));
     let dir = dir.to_str().unwrap().trim_end_matches('/');

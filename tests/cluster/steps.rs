@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use crate::cluster::{Cluster, Wanted, trackers};
+use evenkeel_machine::CpuSet;
+
+use crate::cluster::{Cluster, Wanted, cpusets_of_jobs, trackers, why_not_confined};
 use crate::support::*;
 
 /// How a step ended and what it printed. The lines of its standard error in two parts: evenkeel's, and
@@ -180,6 +182,59 @@ fn bound_ranks_are_told_what_frees_them() {
     let free = Step::run(cluster.srun(&[&tasks]).args(free).args(busy("1")));
     assert!(free.ours.len() == 1 && !free.ours[0].contains("bound"), "{free:?}");
     cluster.wait_for_nothing_left();
+}
+
+/// Threads are moved within the cpuset that Slurm gives a job, and no process of evenkeel keeps it.
+#[test]
+fn a_confined_job_uses_its_own_cpus_alone() {
+    let test = "a_confined_job_uses_its_own_cpus_alone";
+    if two_cpus(test).is_none() {
+        return;
+    }
+    if let Some(why) = why_not_confined() {
+        return evenkeel_skip::skip(test, why);
+    }
+    let wanted = Wanted { task_plugin: "task/affinity,task/cgroup", ..Wanted::default() };
+    let Some(cluster) = Cluster::start(test, wanted) else { return };
+    be_eager(&cluster.host);
+    // Two busy processes on one CPU of several: they have nowhere to go.
+    let (allowed, work) = ("grep Cpus_allowed_list /proc/self/status", busy_in_a_script("1"));
+    let script = format!("{allowed}; {work} & {work} & wait; {allowed}");
+    let one_cpu = |flags: &[&str]| {
+        let mut command = cluster.srun(&["-n1", "-c1", "--cpu-bind=none"]);
+        Step::run(command.args(flags).args(["sh", "-c", &script]))
+    };
+    let plain = one_cpu(&[]);
+    let lists = plain.stdout.iter().filter_map(|line| line.split_whitespace().nth(1));
+    let counts: Vec<usize> = lists.map(|list| list.parse::<CpuSet>().unwrap().len()).collect();
+    assert_eq!(counts, [1, 1], "{plain:?}");
+    cluster.wait_for_nothing_left();
+    let are_removed = cpusets_of_jobs().is_empty();
+    std::thread::scope(|scope| {
+        let step = scope.spawn(|| one_cpu(&["--evenkeel"]));
+        wait_for("the end of the step", || {
+            assert!(cluster.host.pins().is_empty(), "there is one CPU");
+            step.is_finished()
+        });
+        let under = step.join().unwrap();
+        under.is_like(&plain);
+        assert_eq!(under.ours.len(), 1, "{under:?}");
+    });
+    // All CPUs of the node.
+    let tasks = format!("-n{}", all().len());
+    std::thread::scope(|scope| {
+        let step = scope.spawn(|| {
+            let mut command = cluster.srun(&[&tasks, "--cpu-bind=none", "--evenkeel"]);
+            Step::run(command.args(busy("2")))
+        });
+        wait_for("moves", || !cluster.host.pins().is_empty() || step.is_finished());
+        assert_eq!(cluster.host.status().len(), 1, "one balancer, one program");
+        step.join().unwrap().says(" ranks of step ");
+    });
+    cluster.wait_for_nothing_left();
+    // As without evenkeel.
+    let left = cpusets_of_jobs();
+    assert!(!are_removed || left.is_empty(), "{left:?}");
 }
 
 #[test]
