@@ -117,6 +117,27 @@ fn a_journal_of_another_boot_changes_nothing() {
     }
 }
 
+/// As the epilog of a batch system asks after each job: what an administrator lets stand is no job's.
+#[test]
+fn an_undo_of_what_was_killed_leaves_what_stands() {
+    let Some(_) = two_cpus("an_undo_of_what_was_killed_leaves_what_stands") else { return };
+    let host = Host::new();
+    let (worker, path, journal) = left_behind(&host);
+    let says = |words: &[&str]| {
+        let done = output(&mut host.evenkeel(words));
+        assert!(done.status.success() && done.stderr.is_empty(), "{words:?}: {done:?}");
+        text(&done.stdout)
+    };
+    // As `irq once` ends.
+    let stands = journal.clone() + &summed("{\"persistent\":{\"time_ns\":1},\"sum\":\"\"}");
+    std::fs::write(&path, stands).unwrap();
+    assert_eq!(says(&["undo", "--killed"]), "Nothing to undo.\n");
+    assert!(!worker.is_as(&all()) && path.exists());
+    std::fs::write(&path, journal).unwrap();
+    assert!(says(&["undo", "--killed"]).ends_with("task(s) may use all their CPUs again.\n"));
+    assert!(worker.is_as(&all()) && host.journals().is_empty());
+}
+
 /// Of each kind of service, with one of a `run`.
 #[test]
 fn sockets_that_killed_services_left_are_removed_by_undo_and_live_ones_stay() {

@@ -252,6 +252,7 @@ fn undo_says_what_is_left_and_what_was_forced_and_status_what_was_let_go() {
         assert!(done.status.success() && done.stderr.is_empty(), "{words:?}: {done:?}");
         text(&done.stdout)
     };
+    assert_eq!(says(&["undo", "--killed"]), "Nothing to undo.\n");
     let left = says(&["undo"]);
     let promise = "its balancer is alive and will undo it (--force: undo it now)\n";
     assert!(left.ends_with(promise) && left.lines().count() == 1, "{left}");

@@ -327,6 +327,10 @@ fn what_once_moved_stands_until_undo() {
         let line = format!("    ttyS0 (line {}): CPUs {} -> CPUs {stood}", noise.line(), all());
         assert!(status.status.success() && said.contains(&line), "{words:?}: {status:?}");
     }
+    // Nor does the epilog of a batch system.
+    let killed = output(&mut host.evenkeel(["undo", "--killed"]));
+    assert_eq!(text(&killed.stdout), "Nothing to undo.\n", "{killed:?}");
+    assert_eq!(noise.affinity(), stood);
     let undone = host.undo();
     assert_eq!(noise.affinity(), all(), "{undone:#}");
     assert!(worker.end().success());

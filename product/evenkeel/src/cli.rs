@@ -482,6 +482,10 @@ pub struct UndoArgs {
     /// Also undo the changes of live balancers, which then leave these tasks alone.
     #[arg(long)]
     pub force: bool,
+    /// Undo only what killed processes left: what `irq once` set stands, and live balancers are not
+    /// named (for the epilog of a batch system).
+    #[arg(long, conflicts_with = "force")]
+    pub killed: bool,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

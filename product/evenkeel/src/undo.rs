@@ -26,11 +26,15 @@ pub struct Undone<'a> {
 /// # Errors
 /// The journals cannot be found. Changes that cannot be undone give exit code 1.
 pub fn main(args: &UndoArgs) -> Result<i32> {
-    // The user asks for all of it: what is to stand until then, too.
-    let options = UndoOptions { force: args.force, persistent: true };
+    // A user asks for all of it: what is to stand until then, too.
+    let options = UndoOptions { force: args.force, persistent: !args.killed };
     let dir = runtime_dir()?;
-    let report = evenkeel_journal::undo(&dir, options);
+    let mut report = evenkeel_journal::undo(&dir, options);
     remove_dead_sockets(&dir);
+    if args.killed {
+        // That other balancers live is nothing that was left.
+        report.live.clear();
+    }
     let code = i32::from(!report.errors.is_empty());
     if args.json {
         let undone = Undone { format: FORMAT, report: &report };
