@@ -28,6 +28,8 @@ pub struct Wanted {
     pub scheduler: &'static str,
     /// The executable that the plugin is told, in place of the one under test.
     pub program: Option<&'static str>,
+    /// slurmd runs the script of packaging/slurm before and after each job.
+    pub has_epilog: bool,
 }
 
 impl Default for Wanted {
@@ -37,6 +39,7 @@ impl Default for Wanted {
             proctrack: "proctrack/linuxproc",
             scheduler: "sched/builtin",
             program: None,
+            has_epilog: false,
         }
     }
 }
@@ -369,6 +372,7 @@ fn configure(host: &Host, wanted: Wanted) {
     let [controller, first, second] = ports();
     let Wanted { task_plugin, proctrack, scheduler, .. } = wanted;
     let cpus = all().len();
+    let scripts = if wanted.has_epilog { install_epilog(host) } else { String::new() };
     let text = format!(
         "ClusterName=evenkeel\n\
          SlurmctldHost={name}(127.0.0.1)\n\
@@ -394,10 +398,24 @@ fn configure(host: &Host, wanted: Wanted) {
          KillWait=1\n\
          NodeName=node1 NodeHostname={name} NodeAddr=127.0.0.1 Port={first} CPUs={cpus}\n\
          NodeName=node2 NodeHostname={name} NodeAddr=127.0.0.1 Port={second} CPUs={cpus}\n\
-         PartitionName=all Nodes=ALL Default=YES MaxTime=5\n"
+         PartitionName=all Nodes=ALL Default=YES MaxTime=5\n\
+         {scripts}"
     );
     std::fs::write(host.path("slurm.conf"), text).unwrap();
     let prolog = host.path("task-prolog");
     std::fs::write(&prolog, "#!/bin/sh\necho export FROM_TASK_PROLOG=yes\n").unwrap();
     std::fs::set_permissions(&prolog, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Installs the epilog as docs/how-to/slurm.md has it: slurmd hands it no variable of ours. Returns the
+/// lines for slurm.conf.
+fn install_epilog(host: &Host) -> String {
+    let script = host.path("epilog");
+    let mut sed = Command::new("sed");
+    sed.arg(format!("2i EVENKEEL={EVENKEEL}")).arg(from_root("packaging/slurm/epilog"));
+    let text = output(&mut sed);
+    assert!(text.status.success(), "{text:?}");
+    std::fs::write(&script, text.stdout).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    format!("Prolog={0}\nEpilog={0}\n", script.display())
 }

@@ -192,6 +192,36 @@ fn the_epilog_clears_up_after_a_user() {
     cluster.wait_for_nothing_left();
 }
 
+/// The script that an administrator names in slurm.conf, and slurmd runs.
+#[test]
+fn slurmd_clears_up_before_and_after_a_job() {
+    let test = "slurmd_clears_up_before_and_after_a_job";
+    let Some(cluster) = Cluster::start(test, Wanted { has_epilog: true, ..Wanted::default() })
+    else {
+        return;
+    };
+    // What is left here is what a killed job leaves in any case.
+    let socket = cluster.host.runtime().join("job-1-2.sock");
+    let leave = || drop(UnixListener::bind(&socket).unwrap());
+    // The directory is evenkeel's own.
+    assert_eq!(Step::run(&mut cluster.srun(&["-n1", "--evenkeel", "true"])).code, Some(0));
+    cluster.wait_for_nothing_left();
+    leave();
+    let step = Step::run(&mut cluster.srun(&["-n1", "ls", "/run/evenkeel"]));
+    assert!(step.code == Some(0), "{step:?}");
+    assert!(step.stdout.iter().all(|name| name != "job-1-2.sock"), "not before: {step:?}");
+    cluster.wait_for_nothing_left();
+    let mut srun = cluster.srun(&["-n1", "sleep", "1"]).spawn().unwrap();
+    wait_for("the step", || {
+        !cluster.processes_named("sleep").is_empty() || srun.try_wait().unwrap().is_some()
+    });
+    leave();
+    assert!(ended(&mut srun).success());
+    wait_for("the epilog", || !socket.exists());
+    // And no node is drained.
+    cluster.wait_for_nothing_left();
+}
+
 /// A job that runs there ends as ever, and its step is asked. Afterwards no job starts there, and so the
 /// report cannot ask that node.
 #[test]
