@@ -1,9 +1,10 @@
 //! Jobs that are cancelled at random moments leave nothing, and neither do those of a node whose daemon
-//! is killed. EVENKEEL_KILLS says how many are cancelled (8; `make cluster-test`: 200), half of them in
-//! cgroups; a daemon is killed a quarter as often. EVENKEEL_KILL_SEED says when.
+//! is killed, or which the controller gives up, and those at their time limit. EVENKEEL_KILLS says how
+//! many are cancelled (8; `make cluster-test`: 200), half of them in cgroups; a daemon is killed a
+//! quarter as often. EVENKEEL_KILL_SEED says when.
 
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cluster::{Cluster, Wanted, trackers};
 use crate::steps::{be_eager, busy};
@@ -109,4 +110,56 @@ fn a_node_whose_daemon_is_killed_has_nothing_left() {
         assert!(cluster.left().is_empty(), "round {round}: {:?}", cluster.left());
     }
     cluster.wait_for_nothing_left();
+}
+
+/// The controller gives a node up: its jobs end, and it is back later.
+#[test]
+fn a_node_that_was_given_up_has_nothing_left() {
+    let test = "a_node_that_was_given_up_has_nothing_left";
+    let Some(cluster) = Cluster::start(test, Wanted::default()) else { return };
+    be_eager(&cluster.host);
+    let mut srun = start_victim(&cluster, &busy("60"));
+    wait_for("the balancer", || {
+        cluster.host.status().len() == 1 || srun.try_wait().unwrap().is_some()
+    });
+    let job = cluster.running_job();
+    cluster.scontrol(&["update", "nodename=node1", "state=down", "reason=test"]);
+    wait_for("the end of the job", || cluster.jobs().is_empty());
+    assert_eq!(cluster.of_job(job, "JobState"), "NODE_FAIL");
+    assert!(!ended(&mut srun).success());
+    cluster.scontrol(&["update", "nodename=node1", "state=resume"]);
+    wait_for("idle nodes", || cluster.states() == ["idle", "idle"]);
+    cluster.wait_for_no_process();
+    // Without a SIGTERM before, perhaps.
+    assert!(cluster.epilog(0).status.success());
+    cluster.wait_for_nothing_left();
+}
+
+/// No time limit is below a minute, and Slurm looks for jobs beyond theirs each half minute. It sends a
+/// SIGTERM then: nothing is left for the epilog.
+#[test]
+#[ignore = "it takes two minutes: make cluster-test"]
+fn a_job_at_its_time_limit_leaves_nothing() {
+    let test = "a_job_at_its_time_limit_leaves_nothing";
+    for proctrack in trackers() {
+        let Some(cluster) = Cluster::start(test, Wanted { proctrack, ..Wanted::default() }) else {
+            return;
+        };
+        be_eager(&cluster.host);
+        let words = ["--time=1", "-n2", "--overcommit", "--evenkeel"];
+        let mut srun = cluster.srun(&words);
+        let mut srun = srun.args(busy("300")).stderr(Stdio::null()).spawn().unwrap();
+        wait_for("the balancer", || {
+            cluster.host.status().len() == 1 || srun.try_wait().unwrap().is_some()
+        });
+        let job = cluster.running_job();
+        let deadline = Instant::now() + Duration::from_secs(300);
+        while srun.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "Slurm did not end it");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        cluster.wait_for_no_process();
+        assert_eq!(cluster.of_job(job, "JobState"), "TIMEOUT");
+        cluster.wait_for_nothing_left();
+    }
 }
