@@ -91,6 +91,41 @@ fn the_option_is_offered_and_its_value_checked() {
     cluster.wait_for_nothing_left();
 }
 
+/// What a value asks of `evenkeel run` reaches the program.
+#[test]
+fn each_value_does_what_it_says() {
+    let test = "each_value_does_what_it_says";
+    if two_cpus(test).is_none() {
+        return;
+    }
+    let Some(cluster) = Cluster::start(test, Wanted::default()) else { return };
+    let prints = |option: &str, script: &str| {
+        let step = Step::run(cluster.srun(&["-n1", option]).args(["sh", "-c", script]));
+        assert!(step.code == Some(0) && step.ours.len() == 1, "{option}: {step:?}");
+        assert!(!step.ours[0].contains("runs without evenkeel"), "{option}: {step:?}");
+        step.stdout
+    };
+    let threads = prints("--evenkeel=threads=2", "echo $OMP_NUM_THREADS");
+    assert_eq!(threads, [(2 * all().len()).to_string()]);
+    let library = "grep -q libevenkeel_shares.so /proc/$$/maps && echo loaded";
+    assert_eq!(prints("--evenkeel=shares", library), ["loaded"]);
+    be_eager(&cluster.host);
+    std::thread::scope(|scope| {
+        let words = ["-n2", "--overcommit", "--evenkeel=watch"];
+        let step = scope.spawn(|| Step::run(cluster.srun(&words).args(busy("2"))));
+        let mut watched = Vec::new();
+        wait_for("the end of the step", || {
+            watched.extend(cluster.host.status());
+            assert!(cluster.host.pins().is_empty(), "it is only watched");
+            step.is_finished()
+        });
+        assert!(watched.iter().any(|run| run["dry_run"] == true), "{watched:?}");
+        assert!(watched.iter().all(|run| run["moves"] == 0), "{watched:?}");
+        step.join().unwrap().says("2 ranks of step ");
+    });
+    cluster.wait_for_nothing_left();
+}
+
 #[test]
 fn a_step_does_the_same_and_prints_one_line_more() {
     let test = "a_step_does_the_same_and_prints_one_line_more";
@@ -160,6 +195,25 @@ fn the_ranks_of_a_step_are_balanced_together_by_one() {
         assert!(cluster.left().is_empty(), "{:?}", cluster.left());
         cluster.wait_for_nothing_left();
     }
+}
+
+/// `srun --mpi=pmi2` sets variables of MPI beside Slurm's own: its ranks are those of the step all the
+/// same, with one line for all.
+#[test]
+fn ranks_with_variables_of_mpi_are_those_of_the_step() {
+    let test = "ranks_with_variables_of_mpi_are_those_of_the_step";
+    if two_cpus(test).is_none() {
+        return;
+    }
+    let Some(cluster) = Cluster::start(test, Wanted::default()) else { return };
+    be_eager(&cluster.host);
+    let words = ["-n2", "--overcommit", "--mpi=pmi2", "--evenkeel"];
+    let script = format!("echo $PMI_RANK; {}", busy_in_a_script("1"));
+    let step = Step::run(cluster.srun(&words).args(["sh", "-c", &script]));
+    assert!(step.code == Some(124) && step.stdout == ["0", "1"], "{step:?}");
+    step.says("2 ranks of step ");
+    step.says(" on node1: ");
+    cluster.wait_for_nothing_left();
 }
 
 #[test]
