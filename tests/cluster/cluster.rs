@@ -319,6 +319,12 @@ fn folders(path: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 
+/// A figure beside its goal, for people: no test asserts on how long something takes.
+pub fn beside_the_goal(found_ms: f64, goal_ms: f64) -> String {
+    let verdict = if found_ms <= goal_ms { "reached" } else { "missed" };
+    format!("wanted {goal_ms:.0} ms at most: goal {verdict}")
+}
+
 /// A file of the project.
 pub fn from_root(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::cluster::{Cluster, Wanted};
+use crate::cluster::{Cluster, Wanted, beside_the_goal};
 use crate::support::*;
 use crate::sweeps::{Crash, crashing_keel, dask, swept, words};
 
@@ -136,6 +136,8 @@ fn slurm_tries_a_failed_part_again() {
 #[ignore = "a minute; make cluster-test"]
 fn a_thousand_simulations_make_the_same_file_on_all_engines() {
     const RUNS: usize = 1000;
+    // What an engine may add to a run.
+    const GOAL_MS: f64 = 50.0;
     let test = "a_thousand_simulations_make_the_same_file_on_all_engines";
     let Some(cluster) = Cluster::start(test, Wanted::default()) else { return };
     let Some(python) = dask(test) else { return };
@@ -153,11 +155,12 @@ fn a_thousand_simulations_make_the_same_file_on_all_engines() {
         if on == "local" {
             local_s = took_s;
         }
+        let more_ms = (took_s - local_s) * 1e3 / RUNS as f64;
         println!(
-            "{RUNS} runs, {jobs} at once, on {on}: {took_s:.1} s, {:.1} ms a run; {:.1} ms a run more \
-             than on local",
+            "{RUNS} runs, {jobs} at once, on {on}: {took_s:.1} s, {:.1} ms a run; {more_ms:.1} ms a run \
+             more than on local, {}",
             took_s * 1e3 / RUNS as f64,
-            (took_s - local_s) * 1e3 / RUNS as f64,
+            beside_the_goal(more_ms, GOAL_MS),
         );
     }
     cluster.wait_for_nothing_left();
