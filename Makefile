@@ -42,7 +42,7 @@ COMPLETIONS := $(foreach name,$(EXECUTABLES),bash-completion/completions/$(name)
 	vm-test-if-fetched vm-lane-1 vm-lane-2 \
 	vm-soak vm-hotplug vm-units vm-adversaries vm-irqbalance vm-card vm-kernels nightly vm-mutate \
 	sim-soak sim-adversaries decisions fuzz demo-vm build build-all setup vm-setup lint \
-	bench bench-programs bench-keel bench-balance bench-ias bench-zone bench-free bench-sim \
+	bench bench-programs bench-cluster bench-keel bench-balance bench-ias bench-zone bench-free bench-sim \
 	bench-refill bench-sais bench-scale cast \
 	results-index release check-release install uninstall deb deb-test dist image image-test \
 	packages-check cargo-install screenshots arm64 site
@@ -88,7 +88,7 @@ kill-soak: build
 
 ## make cluster-test   jobs of a real Slurm, cancelled at KILLS (200) random moments, by KILL_SEED (1),
 ##                     what the plugin adds to the start of a job, what it gains on a node with a
-##                     noisy CPU, and what a sweep of 1,000 simulations takes on each engine (50 minutes)
+##                     noisy CPU, and what a sweep of 1,000 simulations takes on each engine (an hour)
 cluster-test: build
 	@scripts/slurm
 	-@scripts/setup dask
@@ -276,6 +276,18 @@ bench-programs: release
 	-@scripts/setup programs
 	$(AS_ROOT) $(RELEASE)/evenkeel-lab bench programs --json target/programs.json \
 		--markdown docs/results/programs.md
+
+## make bench-cluster  what `srun --evenkeel` gains a job on a node with a noisy CPU, in a Slurm that
+##                     this sets up and takes down (twenty minutes); writes docs/results/cluster.md
+# By the release build, which users have, as Slurm starts it.
+bench-cluster: build
+	@scripts/slurm
+	@scripts/setup mpi
+	CLANG=$$(scripts/clang) cargo build --release --locked -p evenkeel
+	EVENKEEL_STARTED=$(CURDIR)/$(RELEASE)/evenkeel EVENKEEL_GAIN_JSON=target/cluster.json \
+		EVENKEEL_GAIN_MARKDOWN=docs/results/cluster.md CLANG=$$(scripts/clang) \
+		cargo test -p evenkeel-tests --locked --test cluster $(TEST_RUNNER) -- \
+		--ignored --nocapture the_gain_of_a_job
 
 ## make bench-keel     the keel beside other schedulers, in virtual machines; writes
 ##                     docs/results/keel.md

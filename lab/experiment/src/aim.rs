@@ -90,10 +90,10 @@ impl Wanted {
         match self {
             Self::Better(base) => format!("better than {base}"),
             Self::NotWorse(margin, base) => {
-                format!("not worse than {base} (margin {:.0} %)", 100.0 * margin)
+                format!("not worse than {base} (margin {} %)", percent(margin))
             }
             Self::NotInferior(margin, base) => {
-                format!("shown to lose less than {:.0} % against {base}", 100.0 * margin)
+                format!("shown to lose less than {} % against {base}", percent(margin))
             }
             Self::Ratio(least, base) => format!(">= {least:.2} times {base}"),
             Self::Known(base) => format!("against {base}"),
@@ -141,6 +141,11 @@ impl Wanted {
             }
         }
     }
+}
+
+/// A part in percent, to a tenth: 2, or 0.3.
+fn percent(part: f64) -> f64 {
+    (1000.0 * part).round() / 10.0
 }
 
 /// What became of one aim in one case.
@@ -503,6 +508,8 @@ mod tests {
         assert_eq!(found(1.0, not_worse), equal);
         assert_eq!(found(1.0, better), (equal.0, Some(Reached::Undecided)));
         assert_eq!(not_worse.words(), "not worse than eevdf (margin 5 %)");
+        let not_inferior = Wanted::NotInferior(0.003, "eevdf");
+        assert_eq!(not_inferior.words(), "shown to lose less than 0.3 % against eevdf");
     }
 
     #[test]

@@ -21,7 +21,8 @@ pub enum BenchPart {
     /// Compare the capability balancer with the kernel and with pinning, under noise.
     Capability(CapabilityArgs),
     /// Compare jobs of Slurm on this node with and without `srun --evenkeel`: ranks of MPI that wait for
-    /// each other, one CPU noisy (root, MPICH, about six minutes; `make cluster-test` sets a Slurm up).
+    /// each other, one CPU noisy, and none (root, MPICH, about twenty minutes; `make bench-cluster` sets
+    /// a Slurm up).
     Cluster(ClusterArgs),
     /// Compare the levers of `evenkeel run` on parallel programs with the kernel, pinning and a split by
     /// hand, under noise; goes on where an earlier run stopped (three hours for what is claimed).
