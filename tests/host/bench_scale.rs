@@ -6,7 +6,8 @@ use crate::support::*;
 #[test]
 #[ignore = "measures for half a minute: make bench-test"]
 fn a_node_is_simulated_and_what_evenkeel_says_on_it_measured() {
-    let host = Host::new();
+    // It makes noise for some seconds.
+    let host = Host::alone();
     let file = |name: &str| host.path(name).to_str().unwrap().to_owned();
     let scale = |words: &[&str], page: &str| {
         let (page, html) = (file(page), file("page.html"));
@@ -21,6 +22,12 @@ fn a_node_is_simulated_and_what_evenkeel_says_on_it_measured() {
     let report: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
     assert_eq!(report["cells"].as_array().unwrap().len(), 2);
+    let noises = report["noises"].as_array().unwrap();
+    assert_eq!(noises.len(), 3, "{report}");
+    if is_root() {
+        let is_measured = noises.iter().any(|noise| noise["duty"].is_number());
+        assert!(is_measured, "none was measured: {report}");
+    }
     let talk = |name: &str| report["talk"][name].as_u64().unwrap();
     // The balancer of a job reaches no other machine.
     assert_eq!(talk("internet_sockets"), 0);

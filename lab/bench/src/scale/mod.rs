@@ -3,6 +3,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
+//! | `noises` | the noises, made on this machine for a moment and measured |
 //! | `model` | a phase on a noisy CPU, and the slowest of many nodes, calculated |
 //! | `node` | the phases of one node, simulated with the product's balancer |
 //! | `talk` | messages, sockets and metrics of a node, measured |
@@ -10,6 +11,7 @@
 
 mod model;
 mod node;
+mod noises;
 mod page;
 mod talk;
 
@@ -27,6 +29,7 @@ use evenkeel_experiment::{MachineInfo, Options, commit, interrupt};
 use evenkeel_noise::NoiseKind;
 use model::{Theft, expected_max, expected_max_of_some};
 use node::{Lever, Node};
+use noises::MeasuredNoise;
 use talk::Talk;
 
 /// Sizes of jobs.
@@ -66,6 +69,9 @@ struct Report {
     nodes: Vec<u32>,
     /// Of all nodes where few are noisy.
     few: f64,
+    /// What each noise takes.
+    #[serde(default)]
+    noises: Vec<MeasuredNoise>,
     cells: Vec<Cell>,
     talk: Talk,
 }
@@ -186,7 +192,9 @@ fn measure_all(asked: &Asked) -> Result<Report> {
     let display = Display::counting("cells");
     display.step(0, places.len() as u64, "what evenkeel says on a node");
     let talk = talk::measure(&asked.executable)?;
-    let cells = cells(&places, count, &display)?;
+    display.step(0, places.len() as u64, "what the noises take");
+    let noises = noises::measure(&NOISES)?;
+    let cells = cells(&places, &noises, count, &display)?;
     display.finish();
     Ok(Report {
         machine: MachineInfo::read(),
@@ -194,13 +202,19 @@ fn measure_all(asked: &Asked) -> Result<Report> {
         command: asked.options.command.clone(),
         nodes: NODES.to_vec(),
         few: FEW,
+        noises,
         cells,
         talk,
     })
 }
 
-/// All cells, on all CPUs of this machine. A cell depends on nothing but its place.
-fn cells(places: &[Place], count: u64, display: &Display) -> Result<Vec<Cell>> {
+/// All cells, on all CPUs of this machine. A cell depends on nothing but its place and its noise.
+fn cells(
+    places: &[Place],
+    noises: &[MeasuredNoise],
+    count: u64,
+    display: &Display,
+) -> Result<Vec<Cell>> {
     let show = |done: usize| display.step(done as u64, places.len() as u64, "simulating");
     show(0);
     let (next, made) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -209,7 +223,7 @@ fn cells(places: &[Place], count: u64, display: &Display) -> Result<Vec<Cell>> {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(place) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let cell = interrupt::check().and_then(|()| cell(*place, count));
+                    let cell = interrupt::check().and_then(|()| cell(*place, noises, count));
                     let failed = cell.is_err();
                     let mut made = made.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     made.push((*place, cell));
@@ -227,9 +241,10 @@ fn cells(places: &[Place], count: u64, display: &Display) -> Result<Vec<Cell>> {
     made.into_iter().map(|(_, cell)| cell).collect()
 }
 
-fn cell((noise, cpus, phase_ms): Place, count: u64) -> Result<Cell> {
-    let (kind, busy_us, period_us) = noise.disturbance().noise.context("this is no noise")?;
-    let theft = Theft { busy_ms: busy_us as f64 / 1e3, period_ms: period_us as f64 / 1e3 };
+fn cell((noise, cpus, phase_ms): Place, noises: &[MeasuredNoise], count: u64) -> Result<Cell> {
+    let (kind, ..) = noise.disturbance().noise.context("this is no noise")?;
+    let measured = noises.iter().find(|measured| measured.noise == noise.name());
+    let theft = measured.context("this noise was not measured")?.theft();
     let is_realtime = matches!(kind, NoiseKind::Fifo);
     let node = Node { cpus, theft: Some(theft), is_realtime, phase_ms };
     let quiet = Node { theft: None, ..node };
@@ -283,6 +298,12 @@ mod tests {
             command: "evenkeel-lab bench scale".into(),
             nodes: NODES.to_vec(),
             few: FEW,
+            noises: vec![MeasuredNoise {
+                noise: "softirq-fine".into(),
+                busy_ms: 2.0,
+                period_ms: 8.0,
+                duty: Some(0.2531),
+            }],
             cells: vec![Cell {
                 noise: "softirq-fine".into(),
                 busy_ms: 2.0,
@@ -315,6 +336,7 @@ mod tests {
         let page = page::page(&report());
         for part in [
             "Measured at commit 0123abc by `evenkeel-lab bench scale`",
+            "| softirq-fine | 2 of 8 ms | 25.00 % | 25.31 % |",
             // At best 7/8 of two CPUs, for a kernel that takes twice as long.
             "| softirq-fine | 2 | 100 ms | 2.000 | 2.000 | 1.600 | 1.250 | 1.250 | 1.600 | 1.750 |",
             // Half of 10,000 nodes' time, and a fifth of it with the better lever.
@@ -355,9 +377,11 @@ mod tests {
     fn a_cell_is_the_same_each_time_and_agrees_with_the_model() {
         let place = (Case::SoftirqFine, 2, 10.0);
         let places = [place, (Case::SoftirqFine, 2, 1.0)];
-        let made = cells(&places, 20, &Display::new()).unwrap();
+        let noises = [MeasuredNoise::told(Case::SoftirqFine).unwrap()];
+        let made = cells(&places, &noises, 20, &Display::new()).unwrap();
         assert_eq!((made[0].phase_ms, made[1].phase_ms), (10.0, 1.0), "in their order");
-        assert_eq!(cell(place, 20).unwrap(), made[0]);
+        assert_eq!(cell(place, &noises, 20).unwrap(), made[0]);
+        assert!(cell((Case::Softirq, 2, 10.0), &noises, 20).is_err(), "it was not measured");
         let kernel = made[0].of(Lever::Kernel).unwrap();
         assert!((kernel.one / made[0].model.one - 1.0).abs() < 0.1, "{kernel:?}");
         for (simulated, model) in kernel.all.iter().zip(&made[0].model.all) {

@@ -9,6 +9,7 @@ use evenkeel_experiment::measured_at;
 use maud::html;
 
 use super::node::Lever;
+use super::noises::{MEASURED_FOR, MeasuredNoise};
 use super::talk::Talk;
 use super::{Cell, Report, Slowdowns};
 
@@ -18,6 +19,21 @@ fn place(cell: &Cell) -> Vec<String> {
 
 fn header(more: &[&str]) -> Vec<String> {
     ["noise", "CPUs", "phase"].iter().chain(more).map(|word| (*word).to_owned()).collect()
+}
+
+/// What each noise takes.
+fn noises(report: &Report) -> Cells {
+    let percent = |part: f64| format!("{:.2} %", 100.0 * part);
+    let row = |noise: &MeasuredNoise| {
+        let told = format!("{} of {} ms", noise.busy_ms, noise.period_ms);
+        let took = noise.duty.map_or_else(|| "not measured".to_owned(), percent);
+        vec![noise.noise.clone(), told, percent(noise.told_duty()), took]
+    };
+    Cells {
+        header: ["noise", "told", "that is", "took"].map(str::to_owned).to_vec(),
+        numbers: vec![1, 2, 3],
+        rows: report.noises.iter().map(row).collect(),
+    }
 }
 
 /// One noisy node: the same for every number of nodes.
@@ -157,7 +173,15 @@ fn write_page(text: &mut String, report: &Report) -> fmt::Result {
 fn write_text(text: &mut String, report: &Report) -> fmt::Result {
     let few = report.few;
     writeln!(text, "{INTRO}")?;
-    writeln!(text, "## The model\n\n{MODEL}")?;
+    let seconds = MEASURED_FOR.as_secs();
+    writeln!(
+        text,
+        "## The noises\n\nEach was made on a CPU of this machine for {seconds} s, and measured what it \
+         took, the way there and back included. The model and the simulation take as much of each of \
+         its periods; where it could not be made, what it was told to take.\n"
+    )?;
+    noises(report).markdown(text)?;
+    writeln!(text, "\n## The model\n\n{MODEL}")?;
     writeln!(text, "## One noisy node\n\n{ONE}")?;
     one(report).markdown(text)?;
     writeln!(text, "\n{LOST}")?;
@@ -234,14 +258,17 @@ protocol sets, and the most series, which the daemon does. Nothing here depends 
 
 const CENTRE: &str = "\
 Slurm's controller sees nothing of it: a step with `--evenkeel` makes the same requests as one without,
-which a test with a real controller checks (tests/cluster/controller.rs). Nothing gathers
-what nodes found: each prints its own line. So no component is central, and none has to be as large as
-the machine ([why](../adr/0012-no-central-component.md)).
+which a test with a real controller checks (tests/cluster/controller.rs). Nothing gathers all the time
+what nodes found: each prints its own line, and keeps its records. `evenkeel cluster report` asks the
+nodes of one job, when its user wants to know, by one `srun` of a task on each, and leaves nothing
+running. So no component is central, and none has to be as large as the machine
+([why](../adr/0012-no-central-component.md)).
 ";
 
 const READING: &str = "\
 - The noises are those that [the capability page](capability.md) makes on a real machine, with the same
-  names. The node's first CPU has the noise, and the node has as many threads as CPUs.
+  names. Each burst is as long as the measured ones on average: a longer one now and then is not seen.
+  The node's first CPU has the noise, and the node has as many threads as CPUs.
 - *kernel* is simulated with the keel's plain policies in place of the kernel's own scheduler. Threads
   sleep at barriers. A real-time task (fifo-sleep) lets the thread that it preempts be pulled by a CPU
   that is idle already, which the model leaves out: there the kernel alone is better than calculated.
