@@ -40,12 +40,16 @@ fn each_job_of_an_array_runs() {
     };
     let script = "srun -n1 echo member $SLURM_ARRAY_TASK_ID";
     let output = format!("{}-%a", to(&cluster, "out"));
-    cluster.sbatch(&["--array=1-3", "--evenkeel", &output], script);
+    let job = cluster.sbatch(&["--array=1-3", "--evenkeel", &output], script);
     for member in 1..=3 {
         let lines = written(&cluster, &format!("out-{member}"));
         assert!(lines.contains(&format!("member {member}")), "{lines:?}");
         assert_eq!(lines.iter().filter(|line| line.starts_with("evenkeel: ")).count(), 2);
     }
+    let report = cluster.report(&[&format!("{job}_2")]);
+    assert_eq!(report.status.code(), Some(0), "{report:?}");
+    assert!(text(&report.stdout).contains(&format!("Step {job}_2.0 on node")), "{report:?}");
+    cluster.wait_for_nothing_left();
 }
 
 #[test]
@@ -136,4 +140,8 @@ fn a_requeued_job_runs_again() {
     let mut again = lines.iter().skip_while(|line| *line != "run 1");
     let step = format!("step {job}.0 on node1: ");
     assert!(again.any(|line| line.contains(&step)), "{lines:?}");
+    let report = cluster.report(&[&job]);
+    assert_eq!(report.status.code(), Some(0), "{report:?}");
+    assert!(text(&report.stdout).contains(&format!("Step {job}.0 on node1:\n")), "{report:?}");
+    cluster.wait_for_nothing_left();
 }
