@@ -477,10 +477,11 @@ fn try_once(boot: &'static Boot, name: &str, duration_s: u64) -> Result<(), Stri
     // Without a guest, the next test boots another.
     let ending = guest.run(Job { command, limit_s }).map_err(|error| error.to_string())?;
     let console = guest.console().split_off(shown);
-    *running = Some((boot.name, guest));
     if !ending.is_clean() {
+        // What it left, such as a CPU that is off, would fail the next tests: they get another guest.
         return Err(format!("{ending}\n--- console\n{console}"));
     }
+    *running = Some((boot.name, guest));
     // Shown with --nocapture, as `cargo test` does it.
     if std::env::args().any(|argument| argument == "--nocapture") {
         println!("{}", ending.stdout.trim_end());
