@@ -112,7 +112,9 @@ fn each_value_does_what_it_says() {
     be_eager(&cluster.host);
     std::thread::scope(|scope| {
         let words = ["-n2", "--overcommit", "--evenkeel=watch"];
-        let step = scope.spawn(|| Step::run(cluster.srun(&words).args(busy("2"))));
+        let mut srun = cluster.srun(&words);
+        srun.args(busy("2"));
+        let step = scope.spawn(move || Step::run(&mut srun));
         let mut watched = Vec::new();
         wait_for("the end of the step", || {
             watched.extend(cluster.host.status());
