@@ -68,7 +68,7 @@ impl EndedPrograms {
         decisions.drain(..skipped);
         // They have ended, and there may be thousands: clear() would keep their memory.
         status.threads = Vec::new();
-        // Who asks for the summary knows the command.
+        // The `run` that asks for the summary knows the command.
         let summary = Summary { command: Vec::new(), ..summary };
         make_room(&mut self.programs, uid, (KEPT_PER_USER, KEPT), |shown| shown.uid);
         make_room(&mut self.summaries, uid, (SUMMARIES_PER_USER, SUMMARIES), |told| told.uid);
