@@ -25,6 +25,10 @@ const LONG_PERIOD_NS: u64 = 2_000_000;
 /// BPF_F_TIMER_ABS (Linux 6.4) and BPF_F_TIMER_CPU_PIN (6.7), the best first.
 const TIMER_FLAGS: [u64; 3] = [1 | 2, 1, 0];
 
+/// The kernel allocates a timer without waiting for memory, so it may have none at this moment.
+const TRIES: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// `struct noise_arm` of lab/bpf/noise.h.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
@@ -54,30 +58,10 @@ struct Timer {
 impl Timer {
     fn arm(cpu: u32, busy_ns: u64, period_ns: u64, limit: Duration) -> Result<Self, NoiseError> {
         let limit_ns = limit.as_nanos() as u64;
-        let mut refused = 0;
-        for timer_flags in TIMER_FLAGS {
-            // A timer can be initialised once only, so each try gets an object of its own.
-            let object = load()?;
-            let mut request = Arm { busy_ns, period_ns, limit_ns, timer_flags };
-            // The timer stays on the CPU that arms it. A thread of its own does it, so that the
-            // caller's affinity is not touched.
-            let setup = move || {
-                thread::pin(cpu)?;
-                let result = run(&object, "arm", bytes_of_mut(&mut request))?;
-                Ok((object, result))
-            };
-            let arming = thread::start(NAME, setup, |made| made)?;
-            let (object, result) = thread::finish(NAME, arming)?;
-            if result == 0 {
-                return Ok(Self { object, cpu });
-            }
-            refused = result;
-        }
-        let error = io::Error::from_raw_os_error(-refused);
-        Err(NoiseError::failed(
-            WHAT,
-            format!("the kernel refuses the BPF timer ({error}); Linux 5.17 or later is needed"),
-        ))
+        let object = with_accepted_flags(|timer_flags| {
+            try_to_arm(cpu, Arm { busy_ns, period_ns, limit_ns, timer_flags })
+        })?;
+        Ok(Self { object, cpu })
     }
 
     fn disarm(self) -> Result<Done, NoiseError> {
@@ -168,6 +152,46 @@ impl Generator for Softirq {
     }
 }
 
+/// What `try_to_arm` made with the best of the flags that the kernel takes; it returns what the kernel
+/// says: 0, or an error below 0.
+fn with_accepted_flags<T>(
+    mut try_to_arm: impl FnMut(u64) -> Result<(T, i32), NoiseError>,
+) -> Result<T, NoiseError> {
+    let mut refused = 0;
+    for timer_flags in TIMER_FLAGS {
+        for _ in 0..TRIES {
+            let (made, result) = try_to_arm(timer_flags)?;
+            if result == 0 {
+                return Ok(made);
+            }
+            refused = -result;
+            if refused != libc::ENOMEM {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+    let error = io::Error::from_raw_os_error(refused);
+    Err(NoiseError::failed(
+        WHAT,
+        format!("the kernel refuses the BPF timer ({error}); Linux 5.17 or later is needed"),
+    ))
+}
+
+/// Arms a timer of a new object, as a timer can be initialised once only; also returns what the kernel
+/// says. The timer stays on the CPU that arms it. A thread of its own does it, so that the caller's
+/// affinity is not touched.
+fn try_to_arm(cpu: u32, mut request: Arm) -> Result<(Object, i32), NoiseError> {
+    let object = load()?;
+    let setup = move || {
+        thread::pin(cpu)?;
+        let result = run(&object, "arm", bytes_of_mut(&mut request))?;
+        Ok((object, result))
+    };
+    let arming = thread::start(NAME, setup, |made| made)?;
+    thread::finish(NAME, arming)
+}
+
 fn load() -> Result<Object, NoiseError> {
     ObjectBuilder::default()
         .open_memory(OBJECT)
@@ -200,4 +224,26 @@ fn from_bpf(what: &str, error: &libbpf_rs::Error) -> NoiseError {
     let remedy =
         if denied { format!(" (it needs {NEEDS}, and Linux 5.17)") } else { String::new() };
     NoiseError::failed(format!("{WHAT}: {what}"), format!("{error:#}{remedy}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_memory_at_this_moment_is_asked_again() {
+        let mut asked = Vec::new();
+        let made = with_accepted_flags(|flags| {
+            asked.push(flags);
+            Ok((flags, [-libc::EINVAL, -libc::ENOMEM, -libc::ENOMEM, 0][asked.len() - 1]))
+        });
+        assert_eq!(made.unwrap(), 1);
+        assert_eq!(asked, [3, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_kernel_that_refuses_all_flags_is_named() {
+        let made = with_accepted_flags(|_| Ok(((), -libc::EPERM)));
+        assert!(made.unwrap_err().to_string().contains("not permitted"));
+    }
 }
