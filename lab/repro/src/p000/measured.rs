@@ -4,9 +4,9 @@ use evenkeel_experiment::{Kind, Metric, Plan, Record, Report, Row, rows};
 use evenkeel_trial::Role;
 
 use crate::page::number;
-use crate::study::{Panel, Point, Series};
+use crate::study::{Finding, Panel, Point, Series, Status};
 use evenkeel_bench::capability::{AVERAGE, BOUND, TIME};
-use evenkeel_stats::Verdict;
+use evenkeel_stats::{Comparison, Verdict, compare, judge};
 
 /// Chores that a rank did in a second on average, in thousands.
 pub const RATE: &str = "rate";
@@ -14,6 +14,9 @@ pub const RATE: &str = "rate";
 pub const SPREAD: &str = "spread";
 /// How often the tasks changed their CPU.
 pub const MIGRATIONS: &str = "migrations";
+
+/// A slowdown of less than this part counts as none: the paper's policy costs about as much.
+pub const MARGIN: f64 = 0.03;
 
 /// The figures that become rows. Panels take all other figures from the records.
 pub static METRICS: [Metric; 3] = [
@@ -53,6 +56,49 @@ impl Measured {
         let mut compared = rows(&figures, &two.collect::<Vec<_>>(), &Plan::fixed(1));
         compared.retain(|row| row.ratio.is_some());
         compared
+    }
+
+    /// In how many of these records a contestant is shown to be slower than the base by less than the
+    /// margin, by a test that is corrected for their number; and how many they are. A record in which
+    /// that is undecided does not show it.
+    pub fn within_margin(
+        &self,
+        base: &str,
+        contestant: &str,
+        is_meant: impl Fn(&Record) -> bool,
+    ) -> (usize, usize) {
+        let meant = self.records.iter().filter(|record| is_meant(record));
+        let shifted = meant.filter_map(|record| {
+            let (base, ours) = record.pairs(TIME, base, contestant);
+            let slowed: Vec<f64> = base.iter().map(|time| time / (1.0 - MARGIN)).collect();
+            compare(&slowed, &ours)
+        });
+        let shifted: Vec<Comparison> = shifted.collect();
+        let judged = judge(&shifted, 1);
+        let shown = judged.iter().filter(|one| one.verdict == Verdict::Better).count();
+        (shown, shifted.len())
+    }
+
+    /// A contestant's times directly against another's, a finding for each case.
+    pub fn directly(&self, base: &str, contestant: &str) -> Vec<Finding> {
+        let rows = self.compare(TIME, base, contestant);
+        let mut cases: Vec<&str> = Vec::new();
+        for row in &rows {
+            if !cases.contains(&row.case.as_str()) {
+                cases.push(&row.case);
+            }
+        }
+        let finding = |case: &str| {
+            let of_case: Vec<Row> = rows.iter().filter(|row| row.case == case).cloned().collect();
+            Finding {
+                claim: format!("{contestant} directly against {base}, {case}"),
+                paper: "-".into(),
+                ours: format!("{}; {}", span(&of_case), tally(&of_case)),
+                bound: "-".into(),
+                status: Status::Reported,
+            }
+        };
+        cases.into_iter().map(finding).collect()
     }
 
     /// A panel of one case: its programs are the places, its contestants the series.
@@ -202,5 +248,36 @@ pub mod tests {
         let compared = measured(vec![record("none", "1", &lines)]).compare(TIME, "fifo", "cache");
         assert_eq!(compared[0].against.as_deref(), Some("fifo"));
         assert_eq!(compared[0].verdict, Some(Verdict::Better));
+    }
+
+    #[test]
+    fn a_slowdown_counts_as_none_only_where_it_is_shown_to_be_small() {
+        let default = [1.0, 1.01, 1.0, 1.01];
+        let times = |factor: f64| default.map(|time| time * factor);
+        let (little, much) = (times(1.01), times(1.1));
+        // Half of the rounds are much slower: undecided.
+        let unclear = [1.0, 1.2, 1.0, 1.2];
+        for (ours, shown) in [(little, 1), (much, 0), (unclear, 0)] {
+            let lines: [Runs<'_>; 2] =
+                [("default", &default, &[0.1; 4]), ("lag", &ours, &[0.1; 4])];
+            let measured = measured(vec![record("none", "1", &lines)]);
+            assert_eq!(measured.within_margin("default", "lag", |_| true), (shown, 1), "{ours:?}");
+            assert_eq!(measured.within_margin("default", "lag", |_| false), (0, 0));
+        }
+    }
+
+    #[test]
+    fn each_case_has_a_finding_on_two_contestants() {
+        let [slow, fast] = [[2.0, 2.02, 2.01, 2.0], [1.0, 1.01, 1.0, 1.01]];
+        let lines: [Runs<'_>; 3] =
+            [("default", &slow, &[0.1; 4]), ("paper", &slow, &[0.1; 4]), ("lag", &fast, &[0.1; 4])];
+        let both = measured(vec![record("none", "1", &lines), record("softirq", "1", &lines)]);
+        let findings = both.directly("paper", "lag");
+        let claims: Vec<&str> = findings.iter().map(|finding| finding.claim.as_str()).collect();
+        assert_eq!(
+            claims,
+            ["lag directly against paper, none", "lag directly against paper, softirq"]
+        );
+        assert!(findings[0].ours.ends_with("1 better, 0 worse of 1"), "{}", findings[0].ours);
     }
 }
