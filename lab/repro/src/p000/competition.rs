@@ -96,8 +96,9 @@ pub fn measure(bench: &Bench) -> Result<Part> {
              last to end. One daemon balances them all (they join by process number right after \
              their start). The paper's policy at {INTERVAL}, and by fifo at its own \
              {PAPER_INTERVAL}, too (the paper's runs take ten minutes). They are of about one \
-             length; \"{UNLIKE}\" is the same with a static loop three times as long. The bound is what is left if the programs take as long as under natural \
-             asymmetry, divided by the average capability.",
+             length; \"{UNLIKE}\" is the same with a static loop three times as long. The \
+             bound is what is left if the programs take as long as under natural asymmetry, divided \
+             by the average capability.",
             names.join(", ")
         ),
         findings,
