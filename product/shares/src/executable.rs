@@ -228,6 +228,11 @@ mod tests {
         // Another machine: e_machine of 0xfe.
         other[18] = 0xfe;
         assert_eq!(outlook_of("other", &other), Outlook::OtherArchitecture);
+        // The header of an executable of 32 bits for x86, and nothing behind it.
+        let mut small = [0; 52];
+        small[..7].copy_from_slice(b"\x7fELF\x01\x01\x01");
+        (small[16], small[18], small[20], small[40]) = (2, 3, 1, 52);
+        assert_eq!(outlook_of("small", &small), Outlook::OtherArchitecture);
         let empty = outlook_of("empty", b"");
         assert_eq!(empty, Outlook::Unknown);
     }

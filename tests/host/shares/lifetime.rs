@@ -5,9 +5,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use evenkeel_journal::affinity;
+use evenkeel_machine::CpuSet;
 use evenkeel_shares::page::{Effect, PageOwner};
 
 use super::programs::*;
+use crate::support::{all, just};
 
 const EQUAL: [u64; 2] = [500, 500];
 const SKEWED: [u64; 2] = [231, 769];
@@ -39,6 +42,51 @@ fn weights_change_between_regions_only() {
     shares.even();
     assert_eq!(steady.ask("go on"), SKEWED);
     assert_eq!(steady.ask("run"), EQUAL);
+    steady.end();
+}
+
+#[test]
+fn a_team_that_changes_its_size_is_divided_by_its_threads() {
+    let test = "a_team_that_changes_its_size_is_divided_by_its_threads";
+    let Some(shares) = Shares::with_weights(test) else { return };
+    let mut steady = start(&shares);
+    assert_eq!(steady.ask("run"), SKEWED);
+    for _ in 0..3 {
+        assert_eq!(steady.ask("team 1"), [1000]);
+        assert_eq!(steady.ask("team 2"), SKEWED);
+        // The third one is on the first one's CPU. No iteration may be lost or done twice.
+        let three = steady.ask("team 3");
+        assert_eq!((three.len(), three.iter().sum::<u64>()), (3, 1000), "{three:?}");
+        assert_eq!(steady.ask("team 2"), SKEWED);
+    }
+    steady.end();
+}
+
+/// The kernel moves threads so when a CPU goes offline or leaves their cpuset.
+#[test]
+fn threads_that_lose_their_cpu_in_a_region_have_other_parts_from_the_next_one_on() {
+    let test = "threads_that_lose_their_cpu_in_a_region_have_other_parts_from_the_next_one_on";
+    let Some(shares) = Shares::with_weights(test) else { return };
+    let mut steady = start(&shares);
+    assert_eq!(steady.ask("run"), SKEWED);
+    assert_eq!(steady.ask("hold"), SKEWED);
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", steady.pid())).unwrap();
+    let names = tasks.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let threads: Vec<(i32, CpuSet)> = names
+        .map(|name| name.parse().unwrap())
+        .map(|tid| (tid, affinity::get(tid).unwrap()))
+        .collect();
+    let last = just(all().iter().last().unwrap());
+    for (tid, _) in &threads {
+        affinity::set(*tid, &last).unwrap();
+    }
+    // The loops of one region agree, wherever its threads are by now.
+    assert_eq!(steady.ask("go on"), SKEWED);
+    assert_eq!(steady.ask("run"), EQUAL);
+    for (tid, mask) in &threads {
+        affinity::set(*tid, mask).unwrap();
+    }
+    assert_eq!(steady.ask("run"), SKEWED);
     steady.end();
 }
 

@@ -2,8 +2,8 @@
 //
 // Runs loops when it is told to, by a line on its standard input, and prints how many iterations of
 // 1000 each thread got: "run" runs regions of their own; "hold" one region, with a loop, a pause until
-// the next line, another loop, and the first one again; "fork" does "run" in a child; "exec" starts
-// this program anew; anything else ends it.
+// the next line, another loop, and the first one again; "team N" does "run" with so many threads from
+// now on; "fork" does "run" in a child; "exec" starts this program anew; anything else ends it.
 //
 //   steady THREADS
 
@@ -93,6 +93,10 @@ int main(int argc, char **argv)
 			run();
 		} else if (!strcmp(line, "hold\n")) {
 			hold();
+		} else if (!strncmp(line, "team ", 5)) {
+			threads = atoi(line + 5);
+			CHECK(threads > 0 && threads <= THREADS);
+			run();
 		} else if (!strcmp(line, "fork\n")) {
 			pid_t child = fork();
 
