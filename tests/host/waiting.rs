@@ -1,6 +1,7 @@
 //! How programs wait is shown: by `status`, by `--explain`, and where it cannot be seen, that and why.
 
 use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use evenkeel_cbinfo::support as cbinfo_support;
@@ -80,6 +81,48 @@ fn a_program_without_a_known_runtime_is_unverified() {
     let script = "(while :; do :; done) & while :; do :; done";
     let child = start(&mut host.run(&flags, &["sh", "-c", script]));
     let unverified = "spinning unverified: no runtime by which its threads wait is known";
+    wait_for("the reason", || {
+        text(&output(&mut host.evenkeel(["status"])).stdout).contains(unverified)
+    });
+    let said = end(child, &host);
+    assert!(said.contains(unverified), "{said}");
+}
+
+/// For this process and its children, from now on: perf_event_open fails as in a container.
+fn forbid_perf_events() -> std::io::Result<()> {
+    use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
+    let step = |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let mut filter = [
+        step(BPF_LD | BPF_W | BPF_ABS, 0, 0),
+        step(BPF_JMP | BPF_JEQ | BPF_K, libc::SYS_perf_event_open as u32, 1),
+        step(BPF_RET | BPF_K, libc::SECCOMP_RET_ERRNO | libc::EACCES as u32, 0),
+        step(BPF_RET | BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the filter lives until the calls return; the kernel copies it.
+    let is_set = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+    };
+    if is_set { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// The accounting stays exact; spinning alone is not seen.
+#[test]
+fn where_perf_events_are_forbidden_a_run_goes_on_and_says_so() {
+    let test = "where_perf_events_are_forbidden_a_run_goes_on_and_says_so";
+    let Some((x, y)) = two_cpus(test) else { return };
+    if let Err(why) = cbinfo_support() {
+        return skip(test, why);
+    }
+    let host = Host::new();
+    let program = phases(&host);
+    let flags = ["--explain", "--speed", &unequal(x, y)];
+    let mut command = host.run(&flags, &[&program, "0", "1000", "60000"]);
+    // SAFETY: system calls; no memory is allocated.
+    unsafe { command.pre_exec(forbid_perf_events) };
+    let child = start(command.env("OMP_WAIT_POLICY", "active"));
+    let unverified = "spinning unverified: cbinfo: no perf event can be opened";
     wait_for("the reason", || {
         text(&output(&mut host.evenkeel(["status"])).stdout).contains(unverified)
     });
