@@ -110,6 +110,35 @@ fn a_program_that_prints_something_else_under_a_contestant_is_told() {
 }
 
 #[test]
+fn a_program_that_changes_its_input_is_said_to_differ_by_itself() {
+    let host = Host::new();
+    let state = host.path("state");
+    // Each run leaves more for the next one.
+    let script = format!("echo again >> {state}; cat {state}", state = state.display());
+    let flags = ["--rounds", "2", "--contestants", "run"];
+    let (output, comparison) = compare(&host, &flags, &script);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(comparison["rows"][1]["printed"], "unknown", "{comparison}");
+    assert!(text(&output.stdout).contains("differs by itself"), "{output:?}");
+}
+
+#[test]
+fn an_interactive_program_finds_the_end_of_its_input_at_once() {
+    let host = Host::new();
+    let script = "if read line; then sleep 600; else echo re''sult; fi";
+    let flags = ["--rounds", "1", "--contestants", "run"];
+    let mut command =
+        host.evenkeel([&["compare"], &flags[..], &["--", "sh", "-c", script]].concat());
+    // The input of compare itself stays for others.
+    let output = crate::support::output_of(&mut command, b"a line\n");
+    assert!(output.status.success(), "{output:?}");
+    // A program that takes an empty input for an error is told, as each that fails.
+    let (output, _) = compare(&host, &flags, "read line || { echo no input >&2; exit 4; }");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(text(&output.stderr).contains("no input"), "{output:?}");
+}
+
+#[test]
 fn the_runs_have_the_configuration_that_is_named() {
     let host = Host::new();
     let (config, log) = (host.path("named.toml"), host.path("log"));
