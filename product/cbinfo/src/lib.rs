@@ -37,6 +37,7 @@ pub use layout::{CpuAccount, MAX_WAIT_RANGES, Noise, TaskAccount, TaskEvent};
 pub use malformed_functions::malformed_functions;
 pub use runtimes::{Family, Runtimes, Text};
 pub use support::{
-    INITIAL_PID_NAMESPACE, RunTimeExcludes, Unsupported, run_time_excludes, support,
+    INITIAL_PID_NAMESPACE, RunTimeExcludes, Unsupported, keeps_time_for_sched_ext,
+    run_time_excludes, support,
 };
 pub use waiting::{Place, Waiting, Wakes, Window};

@@ -108,11 +108,23 @@ pub(crate) fn redirect_libbpf_log() {
 }
 
 fn from_btf() -> Option<RunTimeExcludes> {
+    let [irq, steal] = runqueue_has(["prev_irq_time", "prev_steal_time_rq"])?;
+    Some(RunTimeExcludes { irq, steal })
+}
+
+/// Whether the kernel's runqueue has each of these fields; `None`: there is no BTF.
+fn runqueue_has<const N: usize>(fields: [&str; N]) -> Option<[bool; N]> {
     redirect_libbpf_log();
     let btf = Btf::from_vmlinux().ok()?;
     let runqueue = btf.type_by_name::<Struct<'_>>("rq")?;
     let has = |field: &str| runqueue.iter().any(|member| member.name == Some(OsStr::new(field)));
-    Some(RunTimeExcludes { irq: has("prev_irq_time"), steal: has("prev_steal_time_rq") })
+    Some(fields.map(has))
+}
+
+/// Whether the kernel keeps time back for tasks of sched_ext beside real-time tasks that never sleep:
+/// its runqueue has a deadline server for them (from Linux 7.0 on). `None`: there is no BTF.
+pub fn keeps_time_for_sched_ext() -> Option<bool> {
+    runqueue_has(["ext_server"]).map(|[has_server]| has_server)
 }
 
 fn from_config(config: &str) -> RunTimeExcludes {

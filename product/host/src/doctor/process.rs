@@ -20,6 +20,9 @@ pub struct Process {
     pub excludes: Option<RunTimeExcludes>,
     /// Functions of sched_ext that the kernel's BTF describes wrongly: no scheduler can be loaded.
     pub malformed_functions: Vec<String>,
+    /// Whether it keeps time back for tasks of sched_ext beside endless real-time tasks; `None`: not
+    /// known.
+    pub keeps_time_for_sched_ext: Option<bool>,
     /// The online CPUs of the cpuset.
     pub cpuset: CpuSet,
     /// The mask of this process, which its children inherit.
@@ -55,6 +58,7 @@ impl Process {
             bpf: evenkeel_cbinfo::support(),
             excludes: evenkeel_cbinfo::run_time_excludes(),
             malformed_functions: evenkeel_cbinfo::malformed_functions(),
+            keeps_time_for_sched_ext: evenkeel_cbinfo::keeps_time_for_sched_ext(),
             cpuset: effective_cpuset(tid),
             affinity: affinity::get(tid).unwrap_or_default(),
             may_place_others: has_capability(&status, CAP_SYS_NICE),

@@ -9,6 +9,10 @@ use super::system::{Frequency, MOVERS};
 
 /// A CPU with a frequency cap below this share of its highest frequency is named.
 const CAPPED_SHARE: f64 = 0.95;
+/// What it means for the keel that the kernel has no deadline server for sched_ext.
+const KEEPS_NO_TIME: &str = "this kernel keeps no time back for tasks of sched_ext: under evenkeel \
+                             sched, a real-time task that never sleeps starves what is pinned to its \
+                             CPU, and after 30 s the kernel ends the keel (Linux 7.0 keeps some)";
 
 /// The checks of this file, in the order in which they are shown.
 pub(super) fn all(facts: &Facts) -> Vec<Check> {
@@ -78,19 +82,27 @@ fn sched_ext(facts: &Facts) -> Check {
             .means("a pahole before 1.26 made it: no scheduler can be loaded")
             .remedy("for evenkeel sched, run a kernel that was built with pahole 1.26 or newer");
     }
+    let keeps_time = facts.process.keeps_time_for_sched_ext != Some(false);
     match (ext.state.as_str(), &ext.ops) {
         ("disabled", _) if !facts.system.has_btf => Check::limited(name, "available, without BTF")
             .means("evenkeel sched cannot load a scheduler")
             .remedy("run a kernel built with CONFIG_DEBUG_INFO_BTF=y"),
-        ("disabled", _) => Check::ok(name, "available, no scheduler loaded"),
+        ("disabled", _) => {
+            let check = Check::ok(name, "available, no scheduler loaded");
+            if keeps_time { check } else { check.means(KEEPS_NO_TIME) }
+        }
         (state, ops) => {
             let scheduler = ops.as_deref().unwrap_or("a scheduler without a name");
-            Check::limited(name, format!("{scheduler} is loaded ({state})"))
-                .means(
-                    "it decides where tasks run: it may move a task back, and the gain may be smaller \
-                     than shown",
-                )
-                .remedy("stop it if evenkeel run does not help: systemctl stop scx, or end its loader")
+            let mut meaning =
+                "it decides where tasks run: it may move a task back, and the gain may \
+                               be smaller than shown"
+                    .to_owned();
+            if !keeps_time {
+                meaning += &format!("; {KEEPS_NO_TIME}");
+            }
+            Check::limited(name, format!("{scheduler} is loaded ({state})")).means(meaning).remedy(
+                "stop it if evenkeel run does not help: systemctl stop scx, or end its loader",
+            )
         }
     }
 }

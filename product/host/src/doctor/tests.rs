@@ -66,6 +66,7 @@ fn facts(root: &Root) -> Facts {
             bpf: Ok(()),
             excludes: Some(RunTimeExcludes { irq: false, steal: true }),
             malformed_functions: Vec::new(),
+            keeps_time_for_sched_ext: Some(true),
             cpuset: CpuSet::first(2),
             affinity: CpuSet::first(2),
             may_place_others: true,
@@ -293,6 +294,22 @@ fn cpu_limits_that_the_keel_does_not_enforce_are_reported() {
     // Not where the keel cannot run.
     facts.system.sched_ext = None;
     assert!(checks(&facts).iter().all(|check| check.name != CheckName::CpuMax));
+}
+
+#[test]
+fn a_kernel_that_keeps_no_time_back_for_sched_ext_is_reported() {
+    let loaded = stock()
+        .with("sys/kernel/sched_ext/state", "enabled\n")
+        .with("sys/kernel/sched_ext/root/ops", "evenkeel\n");
+    for (root, state) in [(stock(), State::Ok), (loaded, State::Limited)] {
+        let mut facts = facts(&root);
+        for keeps_time in [Some(true), Some(false), None] {
+            facts.process.keeps_time_for_sched_ext = keeps_time;
+            let ext = find(&facts, CheckName::SchedExt);
+            let is_told = ext.meaning.is_some_and(|means| means.contains("keeps no time back"));
+            assert_eq!((ext.state, is_told), (state, keeps_time == Some(false)), "{keeps_time:?}");
+        }
+    }
 }
 
 #[test]
