@@ -34,6 +34,10 @@ pub const SHORT: &[Test] = &[
 pub const NEWER: &[Test] = &[
     Test { name: "keel::cpus_that_go_and_come", run: || cpus_that_go_and_come(&[]) },
     Test { name: "keel::a_cpu_that_is_taken_is_left", run: || a_cpu_that_is_taken_is_left(&[]) },
+    Test {
+        name: "keel::a_pinned_task_runs_beside_an_endless_real_time_task",
+        run: a_pinned_task_runs_beside_an_endless_real_time_task,
+    },
 ];
 
 /// On a kernel without sched_ext.
@@ -379,6 +383,36 @@ fn a_stall_ends_it_with_a_report() {
     std::fs::write("/proc/sys/kernel/sched_rt_runtime_us", "950000").unwrap();
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("stall"), "{said}");
+    assert!(doctor_warns_of_real_time_tasks());
+}
+
+/// Whether `doctor` says that the kernel keeps no time back for tasks of the keel.
+fn doctor_warns_of_real_time_tasks() -> bool {
+    let doctor = output(Command::new(EVENKEEL).args(["doctor", "--json"]).stdin(Stdio::null()));
+    text(&doctor.stdout).contains("keeps no time back")
+}
+
+/// For how long a task is watched beside a real-time task. Its part is a twentieth, 50 ms of each second,
+/// and the emulator may run at a fraction of its speed.
+const BESIDE: Duration = Duration::from_secs(12);
+
+/// Newer kernels have a deadline server for tasks of sched_ext. The keel must not keep from it what it
+/// could run: a task that may run nowhere else gets on, and the keel stays.
+fn a_pinned_task_runs_beside_an_endless_real_time_task() {
+    assert!(!doctor_warns_of_real_time_tasks());
+    let keel = Keel::start(&[]);
+    let mut victim = Threads::default();
+    victim.start(|| spin(Duration::from_millis(1)));
+    affinity::set(victim.tids[0], &just(1)).unwrap();
+    let thief = thief_on(1, Taking::AsItWakes);
+    let before = cpu_time_ns(victim.tids[0]);
+    std::thread::sleep(BESIDE);
+    let got = Duration::from_nanos(cpu_time_ns(victim.tids[0]) - before);
+    println!("beside a real-time task it got {got:?} of {BESIDE:?}");
+    thief.end();
+    victim.end();
+    assert_eq!(keel.end().0, Some(0));
+    assert!(got > BESIDE / 100, "it got {got:?} of {BESIDE:?}");
 }
 
 /// What the kernel takes for a fault ends the keel, which reports the reason and the state of its
