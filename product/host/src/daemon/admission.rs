@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 /// The mount point of cgroups. A cgroup is named as /proc/PID/cgroup shows it, or by its full path.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
+/// The most cgroups that are looked at for an ordinary user, each time that the daemon looks for new
+/// processes in what has joined: any user may make thousands of cgroups below one that is delegated.
+pub(crate) const MAX_CGROUPS_PER_USER: usize = 1024;
+
 /// How a program joined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -242,13 +246,19 @@ pub(crate) fn cgroup_dir(name: &str) -> Result<PathBuf, Refusal> {
     )
 }
 
-/// The process numbers in a cgroup and all cgroups below it; none if it does not exist.
-pub(crate) fn in_cgroup(dir: &Path) -> Vec<i32> {
-    let list = std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-    let mut found: Vec<i32> = list.lines().filter_map(|line| line.parse().ok()).collect();
-    let below = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        found.extend(in_cgroup(&entry.path()));
+/// The process numbers in a cgroup and the cgroups below it; none if it does not exist. Each cgroup
+/// takes one of `budget`, and those for which nothing is left are left out.
+pub(crate) fn in_cgroup(dir: &Path, budget: &mut usize) -> Vec<i32> {
+    let (mut found, mut next) = (Vec::new(), vec![dir.to_owned()]);
+    while let Some(dir) = next.pop()
+        && *budget > 0
+    {
+        *budget -= 1;
+        let list = std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+        found.extend(list.lines().filter_map(|line| line.parse::<i32>().ok()));
+        let below = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+        let below = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        next.extend(below.map(|entry| entry.path()).take(*budget));
     }
     found
 }
@@ -353,6 +363,24 @@ mod tests {
             let refusal = cgroup_dir(name).unwrap_err();
             assert!(refusal.why.contains(name), "{refusal}");
         }
-        assert!(in_cgroup(Path::new("/no/such")).is_empty());
+        assert!(in_cgroup(Path::new("/no/such"), &mut 9).is_empty());
+    }
+
+    #[test]
+    fn as_many_cgroups_are_looked_at_as_the_budget_allows() {
+        let root = tempfile::tempdir().unwrap();
+        for at in 1..=20 {
+            let dir = root.path().join(at.to_string()).join("below");
+            std::fs::create_dir_all(&dir).unwrap();
+            std::fs::write(dir.join("cgroup.procs"), format!("{at}\n")).unwrap();
+        }
+        std::fs::write(root.path().join("cgroup.procs"), "1000\n1001\n").unwrap();
+        let look = |budget: usize| {
+            let mut left = budget;
+            (in_cgroup(root.path(), &mut left).len(), left)
+        };
+        assert_eq!([look(0), look(1), look(41), look(50)], [(0, 0), (2, 0), (22, 0), (22, 9)]);
+        let (found, left) = look(11);
+        assert!((3..22).contains(&found) && left == 0, "{found} with {left} left");
     }
 }

@@ -10,7 +10,9 @@ use nix::errno::Errno;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::admission::{self, Candidate, How, ProcessToJoin, Refusal, refuse};
+use super::admission::{
+    self, Candidate, How, MAX_CGROUPS_PER_USER, ProcessToJoin, Refusal, refuse,
+};
 use super::ended::EndedPrograms;
 use super::lost::LostTime;
 use super::observed::{Observations, Observed};
@@ -36,6 +38,11 @@ fn daemon_user() -> Peer {
 /// Whether a user's rules win over those of others: root and the user of the daemon.
 fn is_in_charge(uid: u32) -> bool {
     uid == 0 || uid == daemon_user().uid
+}
+
+/// How many cgroups are looked at for a user.
+fn budget_of(uid: u32) -> usize {
+    if is_in_charge(uid) { usize::MAX } else { MAX_CGROUPS_PER_USER }
 }
 
 /// A program that has joined.
@@ -181,7 +188,7 @@ impl Programs {
     /// with a process in that cgroup could keep the processes of all others out of it.
     fn take_over(&mut self, cgroup: &str) {
         let Ok(dir) = admission::cgroup_dir(cgroup) else { return };
-        let inside = admission::in_cgroup(&dir);
+        let inside = admission::in_cgroup(&dir, &mut budget_of(0));
         let is_inside = |joined: &Joined| match &joined.how {
             How::Cgroup(joined) => joined.starts_with(&dir),
             _ => inside.contains(&joined.root.tgid),
@@ -206,8 +213,10 @@ impl Programs {
                 _ => None,
             })
             .collect();
+        let mut budgets = BTreeMap::new();
         for (program, uid, dir) in cgroups {
-            for candidate in self.unjoined_in(&dir, &Peer { uid, pid: 0 }) {
+            let budget = budgets.entry(uid).or_insert_with(|| budget_of(uid));
+            for candidate in self.unjoined_in(&dir, &Peer { uid, pid: 0 }, budget) {
                 self.end_observation_of(&candidate.task);
                 if let Err(why) = self.balancer.join(program, &candidate.task) {
                     tracing::warn!("{why}");
@@ -216,13 +225,14 @@ impl Programs {
         }
     }
 
-    /// The processes of a cgroup that may be balanced and belong to no program yet.
-    fn unjoined_in(&mut self, dir: &Path, peer: &Peer) -> Vec<Candidate> {
+    /// The processes of a cgroup that may be balanced and belong to no program yet, within a budget of
+    /// cgroups.
+    fn unjoined_in(&mut self, dir: &Path, peer: &Peer, budget: &mut usize) -> Vec<Candidate> {
         let last = self.balancer.observer().last().clone();
         let joined = last.programs.iter().filter(|(program, _)| self.joined.contains_key(program));
         let tasks = joined.flat_map(|(_, now)| now.tasks.values());
         let known: BTreeSet<i32> = tasks.map(|task| task.process as i32).collect();
-        let mut pids = admission::in_cgroup(dir);
+        let mut pids = admission::in_cgroup(dir, budget);
         pids.retain(|pid| !known.contains(pid) && self.program_of(*pid).is_none());
         pids.into_iter().filter_map(|pid| admission::process(pid, peer).ok()).collect()
     }
@@ -286,7 +296,15 @@ impl Programs {
                 format!("cgroup {name} is balanced already, for the administrator: nothing to do"),
             );
         }
-        let found = self.unjoined_in(&dir, peer);
+        let mut budget = budget_of(peer.uid);
+        let found = self.unjoined_in(&dir, peer, &mut budget);
+        if budget == 0 {
+            self.count_refusal(peer.uid);
+            let most = MAX_CGROUPS_PER_USER;
+            let why =
+                format!("cgroup {name} has {most} cgroups or more below it: join one of these");
+            return refuse(Errno::EAGAIN, why);
+        }
         let Some(first) = found.first() else {
             return refuse(
                 Errno::ESRCH,
