@@ -392,8 +392,8 @@ fn doctor_warns_of_real_time_tasks() -> bool {
     text(&doctor.stdout).contains("keeps no time back")
 }
 
-/// For how long a task is watched beside a real-time task. Its part is a twentieth, 50 ms of each second,
-/// and the emulator may run at a fraction of its speed.
+/// For how long a task is watched beside a real-time task. Its part is a twentieth, of which the
+/// emulator may take most.
 const BESIDE: Duration = Duration::from_secs(12);
 
 /// Newer kernels have a deadline server for tasks of sched_ext. The keel must not keep from it what it
