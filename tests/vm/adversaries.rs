@@ -1,8 +1,8 @@
-//! Unprivileged users that try to make others wait: deep cgroups, floods of tasks at the lowest
-//! priority, yield, fork and exec storms, masks that change all the time, siblings that are always
-//! fresh, and hogs beside pinned kernel threads. Tasks of root note how long they wait, first under the
-//! kernel's own scheduler. Where that makes them wait for long, the host starves the guest, and the
-//! keel is not judged.
+//! Unprivileged users that try to make others wait: deep cgroups and thousands of them, floods of tasks
+//! at the lowest priority, yield, fork and exec storms, masks that change all the time, siblings that
+//! are always fresh, and hogs beside pinned kernel threads. Tasks of root note how long they wait,
+//! first under the kernel's own scheduler. Where that makes them wait for long, the host starves the
+//! guest, and the keel is not judged.
 
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
@@ -26,9 +26,10 @@ pub const TESTS: &[Test] = &[
         name: "adversaries::no_users_together_make_others_wait",
         run: || judge(&[("all of them", ROLES)]),
     },
+    Test { name: "adversaries::no_user_makes_others_wait", run: || judge_each(ROLES) },
     Test {
-        name: "adversaries::no_user_makes_others_wait",
-        run: || judge(&ROLES.chunks(1).map(|one| (one[0], one)).collect::<Vec<_>>()),
+        name: "adversaries::no_user_of_many_cgroups_or_programs_makes_others_wait",
+        run: || judge_each(OF_MANY),
     },
 ];
 
@@ -45,12 +46,20 @@ const ROLES: &[&str] = &[
     "adversary-pinned",
 ];
 
+/// Those that make thousands of cgroups, or programs: a test of their own, since a test's time is
+/// limited.
+const OF_MANY: &[&str] = &["adversary-groups", "adversary-execs"];
+
 /// No task waits for so long ...
 const LIMIT: Duration = Duration::from_secs(10);
 /// ... where it waits for less than this under the kernel's own scheduler.
 const FAIR: Duration = Duration::from_secs(5);
 /// A longer wait must fit in.
 const WINDOW: Duration = Duration::from_secs(12);
+
+fn judge_each(roles: &'static [&'static str]) {
+    judge(&roles.chunks(1).map(|one| (one[0], one)).collect::<Vec<_>>());
+}
 
 fn judge(cases: &[(&'static str, &[&'static str])]) {
     // Of the time of a test in a soak, each case has its part under each scheduler.
@@ -194,11 +203,15 @@ fn own_tid() -> i32 {
 /// Levels below the delegated cgroup: deeper than the keel looks (`MAX_DEPTH` of bpf/keel/group.h).
 const LEVELS: usize = 40;
 
-/// The role: computes at the end of a long path of cgroups, each of the largest weight.
-pub fn play_deep() {
-    // Root puts it there when it has started.
+/// Waits until this process is in the delegated cgroup: root puts it there when it has started.
+fn wait_for_entry() {
     let is_there = || std::fs::read_to_string("/proc/self/cgroup").unwrap().contains(ENTRY);
     wait_for("its cgroup", is_there);
+}
+
+/// The role: computes at the end of a long path of cgroups, each of the largest weight.
+pub fn play_deep() {
+    wait_for_entry();
     let mut cgroup = PathBuf::from(DELEGATED);
     for _ in 0..LEVELS {
         std::fs::write(cgroup.join("cgroup.subtree_control"), "+cpu").unwrap();
@@ -208,6 +221,47 @@ pub fn play_deep() {
     }
     std::fs::write(cgroup.join("cgroup.procs"), std::process::id().to_string()).unwrap();
     flood(8, |_| {});
+}
+
+/// How many cgroups the role makes, and in how many of them a process computes.
+const GROUPS: u32 = 2_000;
+const BUSY_GROUPS: u32 = 20;
+
+/// The role: thousands of cgroups, the busy ones of the largest weight; the empty ones go and come.
+pub fn play_groups() {
+    wait_for_entry();
+    let delegated = PathBuf::from(DELEGATED);
+    let many = delegated.join("many");
+    std::fs::create_dir(&many).unwrap();
+    for parent in [&delegated, &many] {
+        std::fs::write(parent.join("cgroup.subtree_control"), "+cpu").unwrap();
+    }
+    let path = |at: u32| many.join(at.to_string());
+    for at in 0..GROUPS {
+        std::fs::create_dir(path(at)).unwrap();
+        if at < BUSY_GROUPS {
+            std::fs::write(path(at).join("cpu.weight"), "10000").unwrap();
+            std::fs::write(path(at).join("cgroup.procs"), start("hog").id().to_string()).unwrap();
+        }
+    }
+    for at in (BUSY_GROUPS..GROUPS).cycle() {
+        std::fs::remove_dir(path(at)).unwrap();
+        std::fs::create_dir(path(at)).unwrap();
+    }
+}
+
+/// The role: processes that become another program again and again.
+pub fn play_execs() {
+    let mut processes: Vec<Child> = (0..4).map(|_| start("adversary-exec")).collect();
+    for process in &mut processes {
+        process.wait().unwrap();
+    }
+}
+
+/// One of them.
+pub fn play_exec() {
+    let words = role("adversary-exec");
+    panic!("{}", Command::new(words[0]).args(&words[1..]).exec());
 }
 
 /// The role: many tasks at the lowest priority.
