@@ -322,12 +322,12 @@ s32 KEEL_OPS_S(keel_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_arg
 	count_unenforced_quota(args->bw_quota_us);
 	/* The group itself has no slot yet. */
 	parent = find_slot(cgrp);
-	if (level > MAX_DEPTH || !has_slot_quota(parent))
-		return 0;
-	slot = claim_slot();
+	slot = level > MAX_DEPTH || !has_slot_quota(parent) ? ROOT_GROUP : claim_slot();
 	g = group_state(slot);
-	if (slot == ROOT_GROUP || !g)
+	if (slot == ROOT_GROUP || !g) {
+		count(COUNT_SLOTLESS);
 		return 0;
+	}
 	g->weight = scaled_weight(args->weight);
 	g->parent = parent;
 	g->level = level;

@@ -217,6 +217,7 @@ enum keel_counter {
 	COUNT_KICK_BUSY,	/* the master kicked a busy slave */
 	COUNT_SHIELD,		/* a task was sent off a shielded CPU, or kept off it */
 	COUNT_REPAY,		/* a sibling was not preferred: others had fallen behind too far */
+	COUNT_SLOTLESS,		/* a new cgroup counts as its ancestor: too deep, or no slot for it */
 	COUNTERS,
 };
 /* Room for them, a power of two. */

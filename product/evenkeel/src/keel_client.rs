@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use evenkeel_control::{AskError, Request, ask, ask_within};
 use evenkeel_journal::runtime_dir;
+use evenkeel_keel::layout::SLOTLESS;
 use evenkeel_keel::{Decision, IasState, Statistics, UserSpaces};
 use serde_json::Value;
 
@@ -99,12 +100,21 @@ pub fn status_line() -> Result<Option<String>> {
             line += &format!(", {name} {value}");
         }
     }
+    line.extend(slotless_line(&statistics.counters));
     // Refused where no address space can aggregate.
     if let Ok(answer) = ask(&running(), &Request::new("ias_show")) {
         let state: IasState = serde_json::from_value(answer)?;
         line.extend(state.users.iter().map(|user| format!("\n{}", of_user(user))));
     }
     Ok(Some(line))
+}
+
+/// What is said of cgroups deeper or more numerous than the keel tells apart; `None`: there are none.
+fn slotless_line(counters: &BTreeMap<String, u64>) -> Option<String> {
+    let count = counters.get(SLOTLESS).copied().filter(|count| *count > 0)?;
+    Some(format!(
+        "\nCgroups that counted as an ancestor (too deep, or beyond a quota): {count} so far"
+    ))
 }
 
 fn of_user(user: &UserSpaces) -> String {
@@ -125,5 +135,13 @@ mod tests {
         });
         assert_eq!(meanings(&answer), [("enqueue".to_owned(), "enqueued".to_owned())].into());
         assert!(meanings(&Value::Null).is_empty());
+    }
+
+    #[test]
+    fn cgroups_beyond_a_quota_are_told() {
+        let line = |count: u64| slotless_line(&[(SLOTLESS.to_owned(), count)].into());
+        assert_eq!(line(0), None);
+        assert!(line(7).is_some_and(|line| line.ends_with(": 7 so far")));
+        assert_eq!(slotless_line(&BTreeMap::new()), None);
     }
 }

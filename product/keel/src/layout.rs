@@ -256,7 +256,7 @@ impl RawCpuState {
 }
 
 /// `enum keel_counter`, in its order: name and meaning.
-pub const COUNTERS: [(&str, &str); 46] = [
+pub const COUNTERS: [(&str, &str); 47] = [
     ("wake_idle", "Tasks woken straight onto an idle CPU"),
     ("enqueue", "Tasks put into a queue"),
     ("leave", "Tasks that left a queue without a turn: changed, moved by the kernel or killed"),
@@ -309,7 +309,11 @@ pub const COUNTERS: [(&str, &str); 46] = [
     ),
     ("shield", "Tasks evicted from a shielded CPU, or kept off it"),
     ("repay", "Siblings that were not preferred because others had fallen behind too far"),
+    (SLOTLESS, "New cgroups that count as an ancestor: deeper than 32 levels, or beyond a quota"),
 ];
+
+/// The name of the counter of cgroups without a slot of their own.
+pub const SLOTLESS: &str = "slotless";
 
 /// The name of the counter of limits that the keel does not enforce.
 pub const UNLIMITED: &str = "unlimited";
