@@ -17,6 +17,10 @@ use crate::support::{EVENKEEL, NOBODY, output_within, text, wait_for};
 pub const TESTS: &[Test] = &[
     Test { name: "users::each_is_told_about_its_own_tasks", run: each_is_told_about_its_own_tasks },
     Test { name: "users::status_shows_the_quota_of_spaces", run: status_shows_the_quota_of_spaces },
+    Test {
+        name: "users::a_name_of_the_configuration_is_no_way_around_the_quota",
+        run: a_name_of_the_configuration_is_no_way_around_the_quota,
+    },
 ];
 
 /// Address spaces of one user.
@@ -135,6 +139,25 @@ fn status_shows_the_quota_of_spaces() {
     }
     // Another user is told nothing of that.
     assert!(!said_to(NOBODY - 1, &["status"]).contains("address spaces"));
+    end(processes);
+    assert_eq!(keel.end().0, Some(0));
+}
+
+/// Any user may call a program as the configuration does. Its processes count for the user.
+fn a_name_of_the_configuration_is_no_way_around_the_quota() {
+    let config = "/tmp/quota.toml";
+    std::fs::write(config, "[ias.programs.init]\nbonus = \"2x\"\n").unwrap();
+    let keel = Keel::start(&["--order", "ias", "--config", config]);
+    let processes: Vec<Child> = (0..SHARE + 6).map(|_| started(NOBODY, "changeling")).collect();
+    let line = format!("User {NOBODY} at the keel: {SHARE} of {SHARE} address spaces");
+    wait_for("the quota", || said_to(0, &["status"]).lines().any(|shown| shown == line));
+    // It looks for such processes each second.
+    std::thread::sleep(Duration::from_secs(3));
+    let state = json_for(0, &["ias", "show", "--json"]);
+    let is_theirs = |space: &&Value| {
+        processes.iter().any(|process| space["pid"].as_u64() == Some(u64::from(process.id())))
+    };
+    assert_eq!(state["spaces"].as_array().unwrap().iter().filter(is_theirs).count(), SHARE);
     end(processes);
     assert_eq!(keel.end().0, Some(0));
 }

@@ -32,7 +32,7 @@ use self::auto::Tuning;
 use self::error::IasError;
 use self::groups::{allocation, default_roles, grouped, present};
 use self::options::{IasOptions, Mode};
-use self::quota::{Quotas, UserSpaces};
+use self::quota::{Quotas, UserSpaces, check_room};
 use self::rights::Rights;
 use self::settings::{IasSettings, Preference};
 use self::space::{Owner, Space};
@@ -46,15 +46,18 @@ struct Setting {
     aggregation: Aggregation,
     /// On behalf of which user.
     rights: Rights,
+    /// The user other than root for whom it counts: the one that asked for it, or the one that runs the
+    /// process which the configuration or the helper has set.
+    user: Option<u32>,
     /// Tells when the process is gone, whatever process has its number then.
     process: OwnedFd,
     space: Space,
 }
 
 impl Setting {
-    /// The user other than root that asked for it.
+    /// The user other than root for whom it counts.
     fn user(&self) -> Option<u32> {
-        self.rights.user()
+        self.user
     }
 }
 
@@ -237,10 +240,20 @@ impl Ias {
         let is_same = |known: &Setting| known.space.address == space.address;
         let before = self.spaces.iter().position(is_same);
         let rights = peer.map_or(Rights::Root, |peer| Rights::of(peer.uid));
+        // Any user may start programs of the names that the configuration has. The user is not the
+        // owner of /proc/PID: that is root for a process which cannot be dumped.
+        let user = match peer {
+            Some(_) => rights.user(),
+            None => Rights::of(user_of(pid)?).user(),
+        };
         aggregation.check(rights)?;
         if before.is_none() && aggregation.agg != 0 {
-            if let Some(uid) = rights.user() {
-                self.quotas.check(uid, self.spaces.iter().filter_map(Setting::user))?;
+            let owners = self.spaces.iter().filter_map(Setting::user);
+            match (user, peer) {
+                (Some(uid), Some(_)) => self.quotas.check(uid, owners)?,
+                // It is tried again each second, which is no refusal more.
+                (Some(uid), None) => check_room(uid, owners)?,
+                (None, _) => {}
             }
             if self.spaces.len() >= MAX_SPACES {
                 return Err(IasError::TooMany);
@@ -254,7 +267,7 @@ impl Ias {
             return Ok(());
         }
         scheduler.set_space(space.address, &aggregation.raw(rights))?;
-        let known = Setting { aggregation, rights, process, space };
+        let known = Setting { aggregation, rights, user, process, space };
         match before.and_then(|before| self.spaces.get_mut(before)) {
             Some(place) => *place = known,
             None => self.spaces.push(known),
@@ -352,6 +365,12 @@ impl Ias {
 /// The process that has this number now.
 fn at_work(pid: u32) -> Option<Known> {
     known(&Process::new(pid as i32).ok()?.stat().ok()?)
+}
+
+/// The user that runs a process.
+fn user_of(pid: u32) -> Result<u32, IasError> {
+    let status = Process::new(pid as i32).and_then(|process| process.status());
+    status.map(|status| status.ruid).map_err(|_| IasError::NoProcess(pid))
 }
 
 fn open_process(pid: u32) -> Result<OwnedFd, IasError> {

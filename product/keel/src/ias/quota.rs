@@ -35,24 +35,31 @@ pub(crate) struct Quotas {
     refused: BTreeMap<u32, u64>,
 }
 
+/// Whether user `uid` may have one more address space; `owners` has the user of each that a user other
+/// than root has now.
+pub(crate) fn check_room(
+    uid: u32,
+    owners: impl Iterator<Item = u32> + Clone,
+) -> Result<(), IasError> {
+    if uid == 0 {
+        Ok(())
+    } else if owners.clone().filter(|owner| *owner == uid).count() >= MAX_PER_USER {
+        Err(IasError::TooManyOfUser { most: MAX_PER_USER })
+    } else if owners.count() >= MAX_OF_USERS {
+        Err(IasError::TooManyOfUsers { most: MAX_OF_USERS })
+    } else {
+        Ok(())
+    }
+}
+
 impl Quotas {
-    /// Whether user `uid` may have one more address space; `owners` has the user of each that a user
-    /// other than root has now.
+    /// The same; a refusal is counted.
     pub fn check(
         &mut self,
         uid: u32,
         owners: impl Iterator<Item = u32> + Clone,
     ) -> Result<(), IasError> {
-        if uid == 0 {
-            return Ok(());
-        }
-        let result = if owners.clone().filter(|owner| *owner == uid).count() >= MAX_PER_USER {
-            Err(IasError::TooManyOfUser { most: MAX_PER_USER })
-        } else if owners.count() >= MAX_OF_USERS {
-            Err(IasError::TooManyOfUsers { most: MAX_OF_USERS })
-        } else {
-            Ok(())
-        };
+        let result = check_room(uid, owners);
         let is_counted = self.refused.len() < MAX_COUNTED || self.refused.contains_key(&uid);
         if result.is_err() && is_counted {
             *self.refused.entry(uid).or_default() += 1;
