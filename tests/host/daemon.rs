@@ -297,7 +297,7 @@ fn a_standing_rule_wins_over_a_users_join_of_its_cgroup() {
     }
     let host = Host::new();
     let Some(group) = Cgroup::new("evenkeel-test-rule") else {
-        println!("{test}: skipped: no cgroup can be made");
+        evenkeel_skip::skip(test, "no cgroup can be made");
         return;
     };
     let path = group.0.to_str().unwrap().to_owned();

@@ -182,7 +182,8 @@ fn with_stranger<T: Send>(
             Some((result, mask))
         }
         (Err(why), _) | (_, Some(Err(why))) => {
-            println!("skipped: {why}: it needs root");
+            let why = format!("{why}: it needs root");
+            evenkeel_skip::skip("a_stranger_with_the_number_of_a_thread", why);
             None
         }
         (Ok(_), None) => panic!("the call was not held back"),
