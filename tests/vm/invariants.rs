@@ -29,6 +29,7 @@ macro_rules! exact_tests_of {
         &[
             Test { name: concat!($name, "::weights"), run: || weights($scheduler) },
             Test { name: concat!($name, "::group_weights"), run: || group_weights($scheduler) },
+            Test { name: concat!($name, "::nested_groups"), run: || nested_groups($scheduler) },
             Test { name: concat!($name, "::hogs_exactly"), run: || hogs($scheduler, EXACT) },
         ]
     };
@@ -90,6 +91,34 @@ fn weights(scheduler: Scheduler) {
             hogs.end();
         });
         assert!(findings.shares_judged > 0, "no share was judged");
+    });
+}
+
+/// How deep the cgroups of `nested_groups` are.
+const DEPTHS: [usize; 4] = [1, 3, 12, 31];
+
+/// A hog in a cgroup of each depth, on one CPU: no user gets more of it by nesting cgroups.
+fn nested_groups(scheduler: Scheduler) {
+    scheduler.under(|| {
+        let groups = DEPTHS.map(Nested::new);
+        let mut hogs = groups.each_ref().map(|group| {
+            let hog = start("hog");
+            affinity::set(hog.id() as i32, &just(0)).unwrap();
+            group.take(&hog);
+            hog
+        });
+        let pids = hogs.each_ref().map(|hog| hog.id() as i32);
+        // Waits until all hogs are in their groups.
+        std::thread::sleep(Duration::from_millis(200));
+        let before = pids.map(cpu_time_ns);
+        std::thread::sleep(boots::duration());
+        let after = pids.map(cpu_time_ns);
+        hogs.iter_mut().for_each(end);
+        groups.into_iter().for_each(Nested::end);
+        let got: Vec<u64> =
+            after.iter().zip(before).map(|(after, before)| after - before).collect();
+        let due = got.iter().sum::<u64>() / DEPTHS.len() as u64;
+        assert!(got.iter().all(|got| got.abs_diff(due) * 20 <= due), "at {DEPTHS:?}: {got:?} ns");
     });
 }
 

@@ -215,6 +215,43 @@ impl Group {
     }
 }
 
+/// Cgroups each of which is in the one before. The outermost has the default weight, the others the
+/// largest that there is.
+pub struct Nested {
+    outermost: PathBuf,
+    deepest: PathBuf,
+}
+
+impl Nested {
+    pub fn new(depth: usize) -> Self {
+        let root = Path::new("/sys/fs/cgroup");
+        std::fs::write(root.join("cgroup.subtree_control"), "+cpu").unwrap();
+        let outermost = root.join(format!("depth-{depth}"));
+        std::fs::create_dir(&outermost).unwrap();
+        let mut deepest = outermost.clone();
+        for _ in 1..depth {
+            std::fs::write(deepest.join("cgroup.subtree_control"), "+cpu").unwrap();
+            deepest.push("below");
+            std::fs::create_dir(&deepest).unwrap();
+            std::fs::write(deepest.join("cpu.weight"), "10000").unwrap();
+        }
+        Self { outermost, deepest }
+    }
+
+    /// Takes a process into the deepest one.
+    pub fn take(&self, process: &Child) {
+        std::fs::write(self.deepest.join("cgroup.procs"), process.id().to_string()).unwrap();
+    }
+
+    pub fn end(self) {
+        let mut path = self.deepest;
+        while path.starts_with(&self.outermost) {
+            wait_for("an empty cgroup", || std::fs::remove_dir(&path).is_ok());
+            path.pop();
+        }
+    }
+}
+
 /// Starts a process that plays a role.
 pub fn start(name: &'static str) -> Child {
     let words = role(name);
