@@ -46,8 +46,8 @@ struct Setting {
     aggregation: Aggregation,
     /// On behalf of which user.
     rights: Rights,
-    /// The user other than root for whom it counts: the one that asked for it, or the one that runs the
-    /// process which the configuration or the helper has set.
+    /// The user other than root that it counts for: the user that asked for it, or the user of the
+    /// process that the configuration or the helper has set.
     user: Option<u32>,
     /// Tells when the process is gone, whatever process has its number then.
     process: OwnedFd,
@@ -55,7 +55,7 @@ struct Setting {
 }
 
 impl Setting {
-    /// The user other than root for whom it counts.
+    /// The user other than root that it counts for.
     fn user(&self) -> Option<u32> {
         self.user
     }
