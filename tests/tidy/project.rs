@@ -9,6 +9,7 @@ pub enum Kind {
     Rust,
     C,
     Shell,
+    Python,
     Makefile,
     Markdown,
     Image,
@@ -40,7 +41,7 @@ impl File {
     }
 
     pub fn is_source(&self) -> bool {
-        matches!(self.kind, Kind::Rust | Kind::C | Kind::Shell)
+        matches!(self.kind, Kind::Rust | Kind::C | Kind::Shell | Kind::Python)
     }
 
     /// A page that a command writes says so within its first lines.
@@ -70,13 +71,15 @@ fn kind_of(path: &str, text: &str) -> Kind {
         Some("rs") => Kind::Rust,
         Some("c" | "h") => Kind::C,
         Some("sh") => Kind::Shell,
+        Some("py") => Kind::Python,
         Some("md") => Kind::Markdown,
         Some("svg" | "png" | "jpg" | "gif") => Kind::Image,
         _ if name == "Makefile" => Kind::Makefile,
-        _ if text.starts_with("#!") && text.lines().next().unwrap_or("").ends_with("sh") => {
-            Kind::Shell
-        }
-        _ => Kind::Other,
+        _ => match text.lines().next().filter(|line| line.starts_with("#!")) {
+            Some(line) if line.ends_with("sh") => Kind::Shell,
+            Some(line) if line.ends_with("python3") => Kind::Python,
+            _ => Kind::Other,
+        },
     }
 }
 
@@ -158,6 +161,7 @@ fn paths_are_joined_within_the_project() {
 #[test]
 fn a_script_is_known_by_its_first_line() {
     assert_eq!(File::new("scripts/a", "#!/usr/bin/env bash\n").kind, Kind::Shell);
-    assert_eq!(File::new("scripts/a", "#!/usr/bin/env python3\n").kind, Kind::Other);
+    assert_eq!(File::new("scripts/a", "#!/usr/bin/env python3\n").kind, Kind::Python);
+    assert_eq!(File::new("scripts/a", "#!/usr/bin/make -f\n").kind, Kind::Other);
     assert_eq!(File::new("scripts/a", "a table\n").kind, Kind::Other);
 }

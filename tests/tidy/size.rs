@@ -7,9 +7,9 @@ use crate::report::{Finding, Rule, check};
 const MAX_COLUMNS: usize = 105;
 const MAX_LINES: usize = 600;
 
-/// Lines that are too long, in Rust, C, shell, the Makefile and in the prose of Markdown. Pages that a
-/// command writes may have lines of any length; so may, in Markdown, tables, what stands in a fence as a
-/// command printed it, and a link that stands alone.
+/// Lines that are too long, in Rust, C, shell, Python, the Makefile and in the prose of Markdown. Pages
+/// that a command writes may have lines of any length; so may, in Markdown, tables, what stands in a
+/// fence as a command printed it, and a link that stands alone.
 fn long_lines(file: &File) -> Vec<Finding> {
     if file.kind == Kind::Other || file.kind == Kind::Image || file.is_generated() {
         return Vec::new();
@@ -61,6 +61,7 @@ fn a_long_line_is_found_and_its_length_told() {
     let fits = "é".repeat(MAX_COLUMNS);
     let file = File::new("a.rs", &format!("{fits}\n{fits}x\n"));
     assert_eq!(long_lines(&file), [Finding::new("a.rs", 2, "106 columns (at most 105)")]);
+    assert_eq!(long_lines(&File::new("a.py", &file.text)).len(), 1);
     assert!(long_lines(&File::new("a.toml", &file.text)).is_empty());
 }
 
