@@ -1,7 +1,7 @@
 //! Figures in the docs say where they come from.
 //!
-//! A figure is a number with `x`, `%`, `ns`, `us`, `ms` or `instructions` behind it, outside code.
-//! The paragraph, the table or the item of a list in which it stands must link a page of
+//! A figure is a number with `x`, `times`, `%`, `ns`, `us`, `ms` or `instructions` behind it, outside
+//! code. The paragraph, the table or the item of a list in which it stands must link a page of
 //! docs/results, or name a command of ours in code. Pages in docs/results are such pages. No figure
 //! is what stands in an exponent or below a fraction (`2^-20 ns`), and the value of a setting right
 //! beside its name in code (`--max-idle-wait` (10 ms)). Other constants and settings are listed
@@ -58,6 +58,7 @@ const CONSTANTS: &[Constant] = &[
     constant("docs/guide.md", "10 ms", "30 s", "the default of --max-idle-wait"),
     constant("docs/policies.md", "16 ms", "busy CPU", "BUSY_FACTOR of migrate.h"),
     constant("docs/policies.md", "100 ms", "quota", "USER_BONUS_NS of product/keel"),
+    constant("docs/policies.md", "25 times", "quota", "USER_TIMES of product/keel"),
     constant("docs/policies.md", "30 %", "yes", "a limit of the gate's levels"),
     constant("docs/policies.md", "50 %", "yes", "a limit of the gate's levels"),
     constant("docs/policies.md", "80 %", "yes", "a limit of the gate's levels"),
@@ -80,7 +81,8 @@ const CODE: char = '\u{fffc}';
 
 /// The figures of a block with their lines.
 fn figures(block: &Block) -> Vec<(usize, String)> {
-    let pattern = Regex::new(r"\b\d[\d.,]*\s?(x\b|%|ns\b|us\b|µs\b|ms\b|instructions\b)").unwrap();
+    let units = r"x\b|times\b|%|ns\b|us\b|µs\b|ms\b|instructions\b";
+    let pattern = Regex::new(&format!(r"\b\d[\d.,]*\s?({units})")).unwrap();
     let (mut text, mut starts) = (String::new(), Vec::new());
     for (line, piece) in &block.texts {
         starts.push((text.len(), *line));
@@ -176,6 +178,7 @@ fn a_figure_is_a_number_with_a_unit() {
         found("Of 1,000 tasks 12 % waited 2.5 ms,\n300 ns, 40 us or 7000 instructions.\n");
     let lines: Vec<_> = figures.iter().map(|(line, _)| *line).collect();
     assert_eq!(lines, [1, 1, 2, 2, 2]);
+    assert_eq!(found("It ran 1.27\ntimes as fast, as it did three times.\n").len(), 1);
     assert!(found("On 2 CPUs of Linux 6.18, in 3 minutes: `5 ms`.\n").is_empty());
 }
 
