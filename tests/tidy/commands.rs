@@ -1,4 +1,5 @@
-//! Command lines in the docs are taken by the executables, and `make` has their targets.
+//! Command lines in the docs are taken by the executables, `make` has their targets, and `cargo` the
+//! packages and test programs that they name.
 //!
 //! The test looks at code that begins with one of [`NAMES`]: within a line, and in blocks each line that
 //! begins so (after `$ ` or `sudo `), with the indented ones that follow it. What stands for something
@@ -13,10 +14,12 @@
 
 use std::collections::BTreeSet;
 
+use cargo_metadata::Package;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use regex::Regex;
 
+use crate::crates::metadata;
 use crate::markdown::{Code, Page};
 use crate::project::{self, File, Kind, files};
 use crate::report::{Finding, Rule, check};
@@ -27,6 +30,7 @@ const NAMES: &[(&str, &[&str])] = &[
     ("evenkeel", &["evenkeel"]),
     ("evenkeel-lab", &["evenkeel-lab"]),
     ("make", &["make"]),
+    ("cargo", &["cargo"]),
     ("chcb", &["evenkeel", "run"]),
     ("capability-balancer", &["evenkeel", "daemon"]),
     ("set_ias_agg", &["evenkeel", "ias", "set-agg"]),
@@ -193,6 +197,36 @@ impl Makefile {
     }
 }
 
+/// The word after each `option`.
+fn values_of<'w>(words: &[&'w str], option: &str) -> Vec<&'w str> {
+    words.windows(2).filter(|pair| pair[0] == option).map(|pair| pair[1]).collect()
+}
+
+/// A package (`-p`) or a test program (`--test`) that the workspace does not have. What follows `--` is
+/// not cargo's.
+fn cargo_refusal(words: &[String]) -> Option<String> {
+    let words: Vec<&str> =
+        words.iter().map(String::as_str).take_while(|word| *word != "--").collect();
+    let packages = &metadata().packages;
+    let named = values_of(&words, "-p");
+    for name in &named {
+        if !packages.iter().any(|package| package.name == *name) {
+            return Some(format!("the workspace has no package {name}"));
+        }
+    }
+    let is_asked =
+        |package: &Package| named.is_empty() || named.iter().any(|name| package.name == *name);
+    for test in values_of(&words, "--test") {
+        let has = |package: &Package| {
+            package.targets.iter().any(|target| target.is_test() && target.name == test)
+        };
+        if !packages.iter().any(|package| is_asked(package) && has(package)) {
+            return Some(format!("no such package has a test program {test}"));
+        }
+    }
+    None
+}
+
 /// Why a command line of the docs is refused, by the executable that it names.
 fn why_refused(command_line: &CommandLine, makefile: &Makefile) -> Option<String> {
     let (_, path) = NAMES.iter().find(|(name, _)| *name == command_line.words[0])?;
@@ -201,6 +235,7 @@ fn why_refused(command_line: &CommandLine, makefile: &Makefile) -> Option<String
         let words: Vec<String> = path.iter().map(|word| (*word).into()).chain(rest).collect();
         match path[0] {
             "make" => makefile.refusal(&words[1..]),
+            "cargo" => cargo_refusal(&words[1..]),
             "evenkeel" => refusal(&evenkeel::cli::Cli::command(), &words, is_beginning)
                 .or_else(|| moved(&words)),
             _ => refusal(&evenkeel_lab::cli::Cli::command(), &words, is_beginning),
@@ -284,6 +319,8 @@ fn a_command_that_the_executable_takes_is_good() {
         "evenkeel-lab noise KIND",
         "bench programs --demo",
         "make test PREFIX=DIR",
+        "cargo test --locked -p evenkeel-sim --test decisions",
+        "cargo test --workspace --test tidy -- --test of-the-program",
     ] {
         assert_eq!(why(good, true), None, "{good}");
     }
@@ -302,6 +339,9 @@ fn a_command_that_it_does_not_take_is_refused() {
         "set_ias_alloc --no-such-flag",
         "make no-such-target",
         "make test UNKNOWN=1",
+        "cargo test -p evenkeel-none",
+        "cargo test -p evenkeel-sim --test policy",
+        "cargo test --workspace --test no_such_test",
     ] {
         assert!(why(bad, true).is_some(), "{bad}");
         assert!(why(bad, false).is_some(), "{bad}");
