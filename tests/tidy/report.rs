@@ -19,6 +19,7 @@ pub enum Rule {
     FileCircle,
     Generated,
     Mutation,
+    DecidedIn,
 }
 
 impl Rule {
@@ -39,6 +40,7 @@ impl Rule {
             Self::Dependency => "move the shared item down, or invert the dependency",
             Self::Generated => "write the page anew by the command in its head; do not edit it",
             Self::Mutation => "make the patch anew from the source as it is",
+            Self::DecidedIn => "name the function and the file where it is decided now",
             Self::FileCircle => "move what ties the files to a file of its own below both",
         }
     }
