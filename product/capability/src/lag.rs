@@ -27,7 +27,8 @@
 //! work (`Seen`) by samples. A lag is made up for only within a phase (`lag/memory.rs`): when tasks have
 //! waited and go on (a barrier), all start level. In phases too short to follow from barrier to barrier,
 //! tasks that spin take turns (`lag/turns.rs`). A task that waits more often than it could be moved
-//! gains nothing by being moved, so it only counts; where most are of that kind, nothing is exchanged.
+//! gains nothing from steps 1 and 2: they leave it where it is, and it counts as load on its CPU. Where
+//! at least half of the tasks are of that kind, step 2 exchanges none.
 //!
 //! A *split* (`is_split` in `lag/slots.rs`) is another matter: with more tasks than unequal CPUs, each
 //! CPU gets as many as its capability is worth, and all of them are kept there (`Plan::pins`), also in

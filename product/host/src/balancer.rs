@@ -264,8 +264,8 @@ impl Balancer {
             self.together = Some(state);
             result?;
         }
-        // Also a program that is only watched: tasks that stay where they are have no part in a plan
-        // that moves others.
+        // A program that is only watched has a plan of its own in any case: its tasks stay where they
+        // are, and a plan that counts on their moves would be wrong for the tasks of the others.
         for (number, program) in programs {
             if is_together && !program.is_watched {
                 continue;

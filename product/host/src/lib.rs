@@ -8,12 +8,12 @@
 //! | `competitors` | how many tasks of other programs share a CPU with a program |
 //! | `exact` | readings from cbinfo (BPF) |
 //! | `served` | readings from the cbinfo of a daemon, without privileges |
-//! | `figures` | what a daemon hands out for that, and to which user |
+//! | `figures` | the figures that a daemon hands out to such a run, and to which user |
 //! | `approximate` | readings from /proc, without privileges |
 //! | `watch` | when waiting is looked for, by cbinfo's samples and windows |
 //! | `profile` | where threads wait in code of their own, found by samples on unlike CPUs |
 //! | `waits` | how a program waits: estimates and their errors |
-//! | `observe` | which of `exact`, `served`, `approximate` it is, and the CPUs that a program may use |
+//! | `observe` | chooses one of `exact`, `served`, `approximate`; the CPUs that a program may use |
 //! | `working_set` | how much memory each process referenced lately |
 //! | `options` | how to balance |
 //! | `shares` | loops divided by capability: the page of a program, and which lever it has |
@@ -34,7 +34,7 @@
 //! | `signs` | what tells that CPUs are unequal, without anything being loaded |
 //! | `quiet` | the time of a run before there is such a sign |
 //! | `rest` | when the accounting is unloaded for a while, since nothing is gained |
-//! | `stops` | when a program is stopped, as a suspended job is: nothing is told by such an interval |
+//! | `stops` | when a program is stopped, as a suspended job is: such an interval is left out |
 //! | `watch_requests` | the request that has a program only watched, or balanced again |
 //! | `child` | the command of `run`: its start, signals and end |
 //! | `wait` | the sleep between two rounds |

@@ -28,19 +28,21 @@ use crate::trace::Trace;
 use crate::wait::wait_readable;
 use crate::watch_requests::WatchRequests;
 
-/// A command that ends sooner is not observed in any case: to load the accounting slows down what runs
-/// meanwhile (`evenkeel-lab bench startup` measures what is added).
+/// A command that ends sooner is never observed: loading the accounting slows down what runs meanwhile
+/// (`evenkeel-lab bench startup` measures what is added).
 const GRACE_NS: u64 = 50_000_000;
-/// Nothing at all is done for one that ends sooner.
+/// For a command that ends sooner, not even signs of unequal CPUs are looked for.
 const SHORT_NS: u64 = 10_000_000;
 
 /// Runs a command under the balancer until it ends.
 ///
 /// The command waits for nothing of ours. `started` is called with its process number once it runs, and
-/// tells which process is to balance it. `machine` is called only once it has run for a while,
-/// and again when CPUs came; without a machine it is not balanced. Unless figures are asked for, it is
-/// not observed either before something tells that the CPUs are unequal. What it has forked until it is
-/// observed is followed as well, unless a process has lost its parent.
+/// tells which process is to balance it. `machine` is called only once the command has run for a while,
+/// and again when CPUs came; without a machine the command is not balanced.
+///
+/// The command is observed from the first sign of unequal CPUs on, or at once if figures are asked for.
+/// Processes that it has forked before that are followed as well, except those that have lost their
+/// parent.
 ///
 /// # Errors
 /// The command cannot be started. A command that cannot be balanced is no error: it runs on, and the

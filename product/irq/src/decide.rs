@@ -8,12 +8,12 @@
 //! 3. *Spread*: where no move helps that CPU any more, buckets of a card's indirection table are moved
 //!    from its queue to another one (`spread`).
 //!
-//! With the aim `source-aware` the last two rules are another one: a source goes to the CPU on which the
-//! packets that it brings are received, if most of them are received on one, and that CPU has room for
-//! it.
+//! With the aim `source-aware` one rule takes the place of *level* and *spread*: a source goes to the
+//! CPU on which the packets that it brings are received, if most of them are received on one CPU, and
+//! that CPU has room for the source.
 //!
-//! A source is moved at most once in a plan, so planning ends. `can_move` says of two figures of an
-//! interval whether there could be any move at all: while there could not, nothing else is read.
+//! A source is moved at most once in a plan, so planning ends. `can_move` tells from two figures of an
+//! interval whether a plan for it could have a move; if not, the interval's other figures are not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,12 +27,12 @@ use crate::margin::{CONSUMER_PCT, MARGIN_PCT, margin_ns};
 use crate::snapshot::{Held, Snapshot, Source, SourceId};
 use crate::spread::{Spread, StayingTable, spreads};
 
-/// Less time than this of the interval, in percent, does not disturb a protected CPU.
+/// A source that takes less than this of the interval, in percent, does not disturb a protected CPU.
 const NOISE_PCT: f64 = 0.1;
-/// A source is moved to no CPU of which interrupts would then take more than this, in percent; but to
-/// level.
+/// A source is not moved to a CPU of which interrupts would then take more than this, in percent. The
+/// rule *level* has no such bound.
 const FULL_PCT: f64 = 80.0;
-/// A kernel thread that spends less of its time than this on one CPU wanders: it is on none.
+/// A kernel thread that spends less than this of its time on one CPU, in percent, belongs to no CPU.
 const AT_HOME_PCT: u64 = 99;
 
 /// What moves are made for.
@@ -259,7 +259,7 @@ impl Planner<'_> {
             let Some(to) = self.best_target(&source, from) else { continue };
             let left = largest.saturating_sub(source.ns.get(&from).copied().unwrap_or(0));
             let after = left.max(self.load_with(&source, to));
-            // Of moves that are as good, that of the smaller source disturbs less.
+            // Of equally good moves, the move of the smaller source disturbs less.
             let is_better = best.as_ref().is_none_or(|(least, other, _)| {
                 (after, source.total_ns()) < (*least, other.total_ns())
             });

@@ -294,7 +294,7 @@ impl Scheduler {
         Ok(entries.map(bytemuck::pod_read_unaligned).collect())
     }
 
-    /// Of these CPUs those that run a single task which the shield should keep off.
+    /// Returns which of these shielded CPUs run a single task that the shield should keep off.
     ///
     /// # Errors
     /// The kernel refused.

@@ -1,11 +1,14 @@
 //! `--policy auto`: to the consumer's core, like `runner`, but only where that saves more than it
 //! costs. What the paper left open: how its four policies become one.
 //!
-//! The rule itself is bpf/sais/auto.h, which the programs apply to each packet. By it a connection is
-//! left alone when its packets arrive right by themselves; when its consumer's core has no time left (a
-//! steering thread comes before all ordinary tasks, but not before interrupts and real-time tasks, and
-//! passing a packet on where it arrives costs nothing); and when fetching a strip from the other core's
-//! cache takes no longer than handing it over to a thread on that core, both measured here at the start.
+//! The rule itself is bpf/sais/auto.h, which the programs apply to each packet. It leaves the packets of
+//! a connection where they arrive in three cases:
+//!
+//! - they arrive on the consumer's core by themselves;
+//! - the consumer's core has no time left: a steering thread comes before all ordinary tasks, but not
+//!   before interrupts and real-time tasks;
+//! - fetching a strip from the other core's cache takes no longer than handing it over to a thread on
+//!   that core. Both times are measured here at the start.
 //!
 //! While all connections are left alone, next to nothing is done: there is no program on the device
 //! (generic XDP copies packets that came in pieces even where it does nothing); what takes the cores'
@@ -133,13 +136,14 @@ impl Auto {
         self.looking.is_none() && self.judged.elapsed() >= INTERVAL - LOOK
     }
 
-    /// From now on, or not for now.
+    /// Receivers are sampled from now on, or not any more.
     pub(crate) fn look(&mut self, does_look: bool) {
         self.looking = does_look.then(Instant::now);
     }
 
-    /// Judges all connections; whether steering them is of use. While the kernel steers them itself
-    /// (`is_hidden`) it does not show where they would arrive: then every busy receiver counts.
+    /// Judges all connections, and returns whether steering them is of use. While the kernel steers
+    /// packets itself (`is_hidden`), it cannot be seen where they would arrive: then every busy receiver
+    /// counts.
     ///
     /// # Errors
     /// What takes the cores' time cannot be accounted for.
@@ -261,7 +265,8 @@ impl Auto {
     }
 }
 
-/// What a connection receives at least that is worth steering, when it was looked for so long.
+/// A connection that received less than this is not worth steering, if receivers were sampled for so
+/// long.
 fn active_bytes(looked: Option<Duration>) -> f64 {
     ACTIVE_BYTES_PER_S * looked.unwrap_or_default().min(INTERVAL).as_secs_f64()
 }

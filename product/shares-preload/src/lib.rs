@@ -13,13 +13,13 @@
 //!    static loops (`nowait`). The weight of a member is that of the CPU on which it was last: each
 //!    member notes its CPU when it begins a region or a loop. The first region of a team is divided
 //!    equally.
-//! 3. *How a fork is seen* (`tool.rs`). By OpenMP's tool interface (OMPT). To intercept
-//!    `__kmpc_fork_call` was the other way. It was not taken: it tells only the forking thread, and no
-//!    member can find out which region it is in but by the runtime's private structures; regions start
-//!    through other entry points as well (teams, `if` clauses, GOMP's, serialised regions). OMPT
-//!    reports every region and every member, whatever started it, and carries one word from the fork
-//!    to the members. The price: one tool at a time. Where another tool wants the interface, it gets
-//!    it, and nothing is divided.
+//! 3. *How a fork is seen* (`tool.rs`). By OpenMP's tool interface (OMPT), which reports every region
+//!    and every member, whatever started it, and carries one word from the fork to the members. The
+//!    price: it has room for one tool. Where another tool wants the interface, that tool gets it, and
+//!    nothing is divided. The alternative was to intercept `__kmpc_fork_call`. That tells only the
+//!    forking thread: a member could find its region only in the runtime's private structures. And
+//!    regions start through other entry points as well (teams, `if` clauses, GOMP's, serialised
+//!    regions).
 //! 4. *Where the runtime is found* (`original.rs`), also if it is loaded late or out of sight.
 //!
 //! The code runs inside of foreign programs. On the way into a loop or a region it allocates nothing,

@@ -2,10 +2,10 @@
 //! are.
 //!
 //! The thread that forks a region claims a team of a fixed pool and writes the weights of its members
-//! there, before any member starts: the runtime's own barriers at fork and join order this before and
-//! after all that the members do. A thread gets the same team again for its next region if it is free,
-//! and with it the CPUs that the members noted. Another thread's notes would only make a worse
-//! division, never a wrong one; they are cleared all the same.
+//! there. No member reads them too early or too late: the runtime's own barriers at fork and join make
+//! all members start after the writing, and end before the team is claimed again. A thread gets the same
+//! team again for its next region if that is free, and with it the CPUs that the members noted. Another
+//! thread's notes would only make a worse division, never a wrong one; they are cleared all the same.
 //!
 //! A thread that forks regions says how long they take: from each fork to its next one (`Laps` of the
 //! page), by the place of the fork in the program and by whether the region's weights differed.

@@ -2,10 +2,10 @@
 //!
 //! The task furthest behind chooses first. It wants a partner that is both far ahead and on a much
 //! faster CPU: by one interval on that CPU it makes up for `min(lead of the partner, what the
-//! difference in rate is worth)`, so the largest of these wins. (The fastest CPU alone is the wrong
-//! guide: two tasks that are both behind would pass it to and fro, while the others run away.)
-//! Only a few of the furthest ahead and a few on the fastest CPUs are looked at, or the search
-//! would grow with the square of the number of tasks.
+//! difference in rate is worth)`, so the largest of these wins. (The speed of the partner's CPU alone is
+//! the wrong guide: two tasks that are both behind would ping-pong on the fastest CPU, while the tasks
+//! that are ahead run further ahead.) Only a few of the furthest ahead and a few on the fastest CPUs are
+//! looked at: otherwise the search would grow with the square of the number of tasks.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -169,7 +169,7 @@ impl Terms<'_> {
 }
 
 impl Offer {
-    /// One makes up for it, and the other does not run further ahead.
+    /// The task that is behind makes up for so much, and its partner runs less far ahead by as much.
     fn gain_ns(&self) -> u64 {
         self.made_up_ns.saturating_mul(2)
     }
@@ -197,8 +197,8 @@ impl Placed<'_, '_> {
     }
 }
 
-/// Partners in an order. Those that are taken are skipped at once, or a few at the front that fit no
-/// task would make each search walk over all that are taken behind them.
+/// Partners in an order. Taken ones are skipped at once: otherwise, where a few at the front fit no
+/// task, each search would walk over all taken ones behind them.
 struct Line {
     order: Vec<usize>,
     /// For each place the first one from there that may be left.

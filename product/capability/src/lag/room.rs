@@ -6,13 +6,13 @@ use super::parameters::LagParameters;
 use super::slots::{Deal, above};
 use crate::plan::{Move, Reason};
 
-/// A change of what the program gets in all that is lost in the noise of the figures.
+/// A smaller change of the program's total is noise of the figures.
 const TOTAL_NOISE_PPM: u64 = 20_000;
 /// Destinations, and tasks of one CPU, that are tried where not every task may go everywhere.
 const MAX_TRIES: usize = 8;
 
-/// What a CPU loses or wins in all (in units of the noise, or rounding would order the CPUs), the
-/// rate per task, and its index.
+/// How much less or more the program gets of a CPU with a task less or more there (in units of the
+/// noise: otherwise rounding would decide the order), the rate per task, and the CPU's index.
 type Rank = (u64, u64, usize);
 
 /// CPUs in the order in which they give and take.
@@ -159,8 +159,9 @@ impl Market<'_, '_> {
         let (loss_ppm, gain_ppm) = (self.loss_ppm(from), there(self.gain_ppm(to)));
         let from_ppm = giver.rate_ppm(giver.count);
         let to_ppm = there(taker.rate_ppm(taker.count + 1));
-        // To squeeze one more task between hogs is not worth an imbalance that the kernel takes
-        // back at once; to use a CPU that was not used at all is.
+        // A CPU that was not used at all is always worth a task. On one that is used already, such as
+        // between hogs, the task must not get clearly less than before: the kernel would undo that
+        // imbalance at once.
         let holds = taker.count == 0 || !above(from_ppm, to_ppm, tolerance_ppm);
         let noise_ppm = TOTAL_NOISE_PPM.min(tolerance_ppm);
         (gain_ppm > loss_ppm.saturating_add(tolerance_ppm) && holds)
