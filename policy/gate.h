@@ -55,9 +55,10 @@
  *    - a waking task takes an idle CPU of its own last-level cache, and a CPU of that cache that becomes
  *      idle pulls a task that waits there: the gate is not asked;
  *    - to another cache a waking task moves only if staying would cost more than the refill times the
- *      patience of the level, or half of that patience above the limit (gate_should_stay()). Staying
- *      costs the predicted wait: the bursts of the tasks before it, spread over the CPUs of the cache;
- *      or, if the task would preempt at once, its own burst, for which the preempted task waits;
+ *      patience of the level. Where the utilisation is above the limit, half of that patience counts
+ *      (gate_should_stay()). Staying costs the predicted wait: the bursts of the tasks that run or wait
+ *      before it, spread over the CPUs of the cache. A task that would preempt at once does not wait;
+ *      then staying costs at most its own burst, for which the preempted task waits;
  *    - a task that has waited for the refill times the patience goes to an idle CPU of any cache
  *      (gate_max_wait()). If a wait ends once it has cost as much as the move would, both together cost
  *      at most twice the cheaper of the two (the ski rental problem). The tick of the CPU where the task

@@ -243,11 +243,11 @@ POLICY u64 order_place_new(const struct order_params *params, u64 clock, u64 tas
  */
 POLICY u64 order_update_mean(u64 mean, u64 charged, u64 tasks, u64 least, u64 most)
 {
-	u64 come = mean + charged / (tasks ? tasks : 1);
+	u64 updated = mean + charged / (tasks ? tasks : 1);
 
-	if (is_vruntime_before(come, least))
+	if (is_vruntime_before(updated, least))
 		return least;
-	return is_vruntime_before(most, come) ? most : come;
+	return is_vruntime_before(most, updated) ? most : updated;
 }
 
 /*

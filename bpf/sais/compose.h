@@ -25,10 +25,10 @@ static __always_inline u32 wanted_core(const struct sais_flow *flow)
 }
 
 /*
- * Whether all that the sender sent before this packet has arrived at the socket: then nothing
- * of the flow is on its way through the old core, and it may change to another without being
- * overtaken. This is what a pause between two bursts (a "flowlet gap") is waited for elsewhere;
- * the socket knows it exactly.
+ * Whether all that the sender sent before this packet has arrived at the socket: then no packet of
+ * the flow is on its way through the old core, so this one may take another core and overtakes
+ * none. Flowlet switching waits for a pause between two bursts instead, which makes that likely.
+ * The socket knows it exactly.
  */
 static __always_inline bool all_before_arrived(struct xdp_md *ctx)
 {
@@ -130,7 +130,7 @@ __noinline int search_options(struct xdp_md *ctx, u32 at, u32 bytes, u64 *hint)
 	return scan_options(options, bytes, hint);
 }
 
-/* What a hint is worth that is not the one issued last. */
+/* The worth of a hint other than the one that was issued last. */
 static __always_inline enum sais_counter judge_other(const struct sais_flow *flow,
 						     const struct sais_flow_key *key, u64 word)
 {
@@ -159,7 +159,7 @@ static __always_inline enum sais_counter judge_core(const struct sais_flow *flow
 	return flow->hint && core == issued.tag ? COUNT_HINT_STALE : COUNT_HINT_FORGED;
 }
 
-/* Where a packet's hint of this worth wants it; NO_CORE: it has none that can be trusted. */
+/* The core for a packet with a hint of this worth; NO_CORE: the hint cannot be trusted. */
 static __always_inline u32 hinted_core(struct sais_flow *flow, u64 issued, enum sais_counter worth)
 {
 	if (worth == COUNT_HINT_ECHOED) {
@@ -216,7 +216,7 @@ static __always_inline int hand_over(struct sais_cpu *counts, u32 core, enum sai
 	return XDP_REDIRECT;
 }
 
-/* Sends a packet another way than those before it if it overtakes none of them, else their way. */
+/* Changes the flow's path if this packet then overtakes none before it; otherwise keeps the path. */
 static __noinline int change_path(struct xdp_md *ctx, struct sais_flow *flow, u32 wanted,
 				  enum sais_counter verdict)
 {

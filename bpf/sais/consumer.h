@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Where is the consumer of a connection? The paper's HintMessager asks when a request is
- * sent; here it is asked whenever a thread comes back from sending or receiving, for only
- * then is the thread on the CPU that counts: packets are written in any context, and what
- * runs in softirq does not know its consumer.
+ * sent. Here the CPU is noted whenever a thread comes back from sending or receiving, because
+ * only there the running thread is the consumer: packets are written in any context, and a
+ * softirq does not know its consumer.
  */
 #ifndef EVENKEEL_SAIS_CONSUMER_H
 #define EVENKEEL_SAIS_CONSUMER_H
@@ -48,7 +48,7 @@ static __always_inline void choose_least_loaded(struct sais_flow *flow)
 	flow->core = live.ranking[__sync_fetch_and_add(&live.next, 1) % ranked & (MAX_CPUS - 1)];
 }
 
-/* What stays as it is is not written, so that no other CPU has to fetch it again. */
+/* Writes only a change: otherwise the other CPUs would have to fetch the cache line again. */
 static __always_inline void note(u32 *place, u32 value)
 {
 	if (*place != value)

@@ -17,7 +17,7 @@ use crate::{
 /// The argument before a test's name.
 pub const TEST: &str = "test";
 
-/// No test takes longer than this and its duration in a guest that works, however slow it is.
+/// How long a test may take besides its duration. No guest that works is so slow that a test needs more.
 const LIMIT_S: u64 = 360;
 /// A load without an end of its own lasts this long, unless $EVENKEEL_SOAK_S gives seconds for all
 /// tests of a boot together.

@@ -13,7 +13,7 @@ pub struct Contestant<How> {
 }
 
 impl<How> Contestant<How> {
-    /// All of it.
+    /// A contestant with this name, its explanation, and how it runs.
     pub fn new(name: &str, explanation: &str, how: How) -> Self {
         Self { name: name.to_owned(), explanation: explanation.to_owned(), how }
     }

@@ -39,9 +39,9 @@ pub struct Simulation {
 /// The faults that are injected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct FaultPlan {
-    /// About one of this many calls that may fail does; 0: none.
+    /// Of the calls that can fail, about one in this many fails; 0: none.
     pub fail_one_in: u32,
-    /// At about one of this many points where other CPUs could intervene, they do; 0: never.
+    /// Of the points where other CPUs can run in between, they do at about one in this many; 0: at none.
     pub pause_one_in: u32,
     /// Kicks, wake-ups and ticks are late by at most this, and overtake each other.
     pub late_ns: u64,
