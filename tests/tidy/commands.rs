@@ -277,6 +277,16 @@ fn each_target_of_the_makefile_is_phony() {
     assert_eq!(makefile.targets, makefile.phony);
 }
 
+#[test]
+fn each_part_of_nightly_has_its_row_in_hacking() {
+    let makefile = project::file("Makefile").unwrap().text.replace("\\\n", " ");
+    let nightly = makefile.lines().find_map(|line| line.strip_prefix("nightly:")).unwrap();
+    let page = &project::file("docs/hacking.md").unwrap().text;
+    for target in nightly.split_whitespace() {
+        assert!(page.contains(&format!("\n| `make {target}` |")), "no row for make {target}");
+    }
+}
+
 #[cfg(test)]
 fn code(text: &str, is_block: bool) -> Code {
     Code { line: 10, text: text.into(), is_block }
