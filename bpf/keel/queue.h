@@ -132,6 +132,9 @@ static __always_inline u32 place_at_enqueue(struct task_struct *p, struct task_s
 	}
 	if (t->space != space_of(p)) {
 		t->space = space_of(p);
+		/* The memory of the old program is gone, and the new one has run for less than a tick. */
+		if (t->seen_space != t->space)
+			t->memory = 0;
 		cpu = place_new(p, t, own);
 		if (cpu == own || !may_place(own, p, MOVE_EXEC, now))
 			return own;

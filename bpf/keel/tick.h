@@ -141,6 +141,8 @@ void KEEL_OPS(keel_tick, struct task_struct *p)
 		return;
 	t = task_state(p);
 	if (t) {
+		/* A program that called exec has its memory here, if it has not left since. */
+		note_first_node(t, space_of(p), own);
 		t->seen_space = space_of(p);
 		note_running_on(t, now);
 		end_passed_turn(t, own, c, now);
