@@ -18,7 +18,7 @@ use evenkeel_experiment::guest::{self, Clock, GuestBench, eevdf, keel, peer};
 use evenkeel_experiment::{Experiment, Options, peers};
 
 /// Peers for everyday use of a machine: they take part unless others are named.
-pub const PEERS: [&str; 3] = ["scx_flash", "scx_bpfland", "scx_cosmos"];
+pub const PEERS: [&str; 4] = ["scx_flash", "scx_bpfland", "scx_cosmos", "scx_lavd"];
 /// The keel's name in the report.
 const KEEL: &str = "keel";
 
@@ -34,11 +34,13 @@ fn bench(named: &[String]) -> Result<GuestBench> {
     let daily = PEERS.map(str::to_owned);
     let named = if named.is_empty() { &daily } else { named };
     let mut contestants = vec![eevdf(), keel(KEEL, "", "`evenkeel sched` with its plain policies")];
+    let mut rivals = Vec::new();
     for name in named {
         let found = peers::find(name).with_context(|| {
             let names = peers::all().map(|peer| peer.name).collect::<Vec<_>>().join(", ");
             format!("there is no peer {name:?}: give some of {names}")
         })?;
+        rivals.push(found.name);
         contestants.push(peer(found));
     }
     let experiment = Experiment {
@@ -48,7 +50,7 @@ fn bench(named: &[String]) -> Result<GuestBench> {
         case_word: "machine",
         contestants,
         metrics: &metric::METRICS,
-        aims: metric::aims(),
+        aims: metric::aims(&rivals),
         course: guest::COURSE,
         reading: READING,
         lists: vec![guest::machines()],
@@ -80,5 +82,26 @@ mod tests {
         let error = bench(&["scx_none".into()]).err().unwrap().to_string();
         assert!(error.contains("scx_none") && error.contains("scx_flash"), "{error}");
         assert_eq!(bench(&[]).unwrap().experiment.contestants.len(), 2 + PEERS.len());
+    }
+
+    #[test]
+    fn each_peer_of_the_table_takes_part() {
+        let table: Vec<_> = peers::all().map(|peer| peer.name).collect();
+        assert!(table.iter().all(|name| PEERS.contains(name)), "{table:?}");
+    }
+
+    #[test]
+    fn each_aim_compares_contestants() {
+        let experiment = bench(&[]).unwrap().experiment;
+        for aim in &experiment.aims {
+            let against = aim.wanted.against();
+            for name in [Some(aim.contestant), against].into_iter().flatten() {
+                assert!(experiment.contestants.iter().any(|one| one.name == name), "{aim:?}");
+            }
+        }
+        let beside = |peer: &str| {
+            experiment.aims.iter().filter(|aim| aim.wanted.against() == Some(peer)).count()
+        };
+        assert!(PEERS.iter().all(|peer| beside(peer) > 0));
     }
 }

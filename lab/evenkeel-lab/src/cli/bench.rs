@@ -321,7 +321,7 @@ pub struct StartupCostArgs {
 #[derive(Debug, Args)]
 pub struct KeelArgs {
     /// Measure only these peers beside the kernel's own scheduler and the keel [default: those of
-    /// scx_flash, scx_bpfland, scx_cosmos that scripts/peers has built].
+    /// scx_flash, scx_bpfland, scx_cosmos, scx_lavd that scripts/peers has built].
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "from")]
     pub peers: Vec<String>,
     /// How the contestants take turns.
