@@ -311,6 +311,7 @@ bench-balance: build
 	@scripts/setup keel
 	@scripts/emulator
 	@scripts/kernel 6.18
+	-@scripts/peers scx_lavd
 	$(LAB) bench balance --json target/balance.json --markdown docs/results/balance.md
 
 ## make bench-zone     urgent tasks under the keel's gate, in a virtual machine; writes

@@ -1,6 +1,6 @@
 //! `evenkeel-lab bench balance`: programs with a thread for each CPU, on unequal CPUs, under the
-//! kernel's own scheduler, the keel with and without capability, the user-level balancer, and both
-//! together; and what capability costs.
+//! kernel's own scheduler, the keel with and without capability, the user-level balancer, both
+//! together, and a peer for unequal CPUs; and what capability costs.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -13,8 +13,8 @@ mod staggered;
 use anyhow::Result;
 
 use crate::keel::{ENQUEUE_DISPATCH, USUAL};
-use evenkeel_experiment::guest::{self, Clock, GuestBench, Scheduler, eevdf, keel};
-use evenkeel_experiment::{Aim, Contestant, Experiment, Kind, Metric, Options, Wanted};
+use evenkeel_experiment::guest::{self, Clock, GuestBench, Scheduler, eevdf, keel, peer};
+use evenkeel_experiment::{Aim, Contestant, Experiment, Kind, Metric, Options, Wanted, peers};
 
 /// The keel that takes CPUs as equal.
 const COUNT: &str = "count";
@@ -26,6 +26,8 @@ const PLAIN: &str = "capability-plain";
 const RUN: &str = "run";
 /// `evenkeel run` under [`CAPABILITY`].
 const BOTH: &str = "both";
+/// The peer that counts what is taken of CPUs.
+const LAVD: &str = "scx_lavd";
 
 const PARTS: &str = "--balance capability --parts active,turns";
 
@@ -95,7 +97,7 @@ pub fn be_hogs(work: u64) -> Result<i32> {
 }
 
 fn bench() -> GuestBench {
-    let experiment = Experiment {
+    let mut experiment = Experiment {
         name: "balance",
         title: "Benchmarks: unequal CPUs under the keel",
         intro: "",
@@ -126,6 +128,7 @@ fn bench() -> GuestBench {
         reading: READING,
         lists: vec![guest::machines()],
     };
+    experiment.contestants.extend(peers::find(LAVD).map(peer));
     GuestBench {
         experiment,
         programs: &[crate::keel::HACKBENCH],
@@ -139,7 +142,8 @@ fn bench() -> GuestBench {
 fn aims() -> Vec<Aim> {
     let aim = |metric, wanted| Aim::new(CAPABILITY, metric, wanted);
     let mut aims = vec![
-        aim(BARRIER_EFFICIENCY, Wanted::AtLeast(0.92)),
+        aim(BARRIER_EFFICIENCY, Wanted::AtLeast(0.94)),
+        aim(BARRIER_EFFICIENCY, Wanted::Better(LAVD)),
         aim(STAGGERED_EFFICIENCY, Wanted::AtLeast(0.92)),
         // Not worse, by a hundredth at most.
         aim(BARRIER, Wanted::Ratio(0.99, COUNT)),
