@@ -277,7 +277,12 @@ static __always_inline u32 place_waking(struct task_struct *p, struct task_state
 	}
 	is_src_taken = settings.gate != GATE_ALWAYS && READ_ONCE(src->taken_since_ns);
 	if (settings.gate != GATE_ALWAYS && !is_src_taken && is_any_idle && may_run_on(p, prev)) {
-		if (READ_ONCE(src->idles) && scx_bpf_test_and_clear_cpu_idle(prev)) {
+		/*
+		 * Where CPUs share cores, a core that idles as a whole is better than an idle CPU
+		 * beside a busy one: choose_wake() looks for one, in the task's own cache.
+		 */
+		if ((!settings.smt || is_gate_strict()) && READ_ONCE(src->idles) &&
+		    scx_bpf_test_and_clear_cpu_idle(prev)) {
 			*claimed = prev;
 			return prev;
 		}

@@ -81,7 +81,10 @@ static __always_inline bool is_core_idle(u32 cpu)
 	return true;
 }
 
-/* Claims an idle CPU of the last-level cache of `near`, whole cores first; NO_CPU: there is none. */
+/*
+ * Claims an idle CPU of the last-level cache of `near`: `near` itself or another one, whole cores first;
+ * NO_CPU: there is none.
+ */
 KEEL_PART u32 claim_idle_in_cache(struct task_struct *p __arg_trusted, u32 near)
 {
 	struct cpu_range cache = topology.cache[BOUNDED(topology.cpu[BOUNDED(near, MAX_CPUS)].cache,
@@ -103,6 +106,10 @@ KEEL_PART u32 claim_idle_in_cache(struct task_struct *p __arg_trusted, u32 near)
 		if (scx_bpf_test_and_clear_cpu_idle(cpu))
 			return cpu;
 	}
+	/* No whole core idles: the caches of `near` are warm. (Not in the loop, for the verifier.) */
+	if (settings.smt && has_bit(&idle_cpus, near) && !(is_closed(t, near) | !may_run_on(p, near)) &&
+	    scx_bpf_test_and_clear_cpu_idle(near))
+		return near;
 	return other != NO_CPU && scx_bpf_test_and_clear_cpu_idle(other) ? other : NO_CPU;
 }
 

@@ -5,9 +5,13 @@
 
 mod common;
 
+use std::sync::Arc;
+
+use evenkeel_invariants::What;
 use evenkeel_keel::{Balance, Gate, IdleWait, Level, Options};
+use evenkeel_machine::{Costs, CpuSet, Machine};
 use evenkeel_sim::program::{Change, Op, TaskPlan, Thief, Workload};
-use evenkeel_sim::{Level as Distance, Report};
+use evenkeel_sim::{Level as Distance, Mask, Report};
 
 use common::{MS, Sim, caches, hog, only};
 
@@ -173,6 +177,45 @@ fn an_idle_cpu_of_the_own_cache_is_always_taken() {
     let ((near, idle_ms), strict) = (run(IdleWait::default()), run(IdleWait::NEVER));
     assert!(near > 10 * strict.0, "{near} migrations within caches, strict {}", strict.0);
     assert!(10 * idle_ms < strict.1, "{idle_ms} ms of idle time, strict {}", strict.1);
+}
+
+/// How often a task gets CPU 1, which shares a core with busy CPU 0, of so many cores. It last ran on
+/// CPU 1, and may run anywhere now.
+fn turns_beside_a_busy_cpu(gate: Gate, cores: u32) -> usize {
+    let cpus = format!("0-{}", 2 * cores - 1);
+    let pairs: Vec<_> = (0..cores).map(|at| format!("\"{}-{}\"", 2 * at, 2 * at + 1)).collect();
+    let text = format!(
+        "name = \"cores\"\ncores = [{}]\nkinds = [{{ cpus = \"{cpus}\", capability = 1024 }}]\n",
+        pairs.join(", ")
+    );
+    let machine = Machine { costs: Costs::none(), ..Machine::parse_toml(&text, "cores").unwrap() };
+    let ops = vec![Op::Sleep(10 * MS), Op::Run(MS), Op::Goto(0)];
+    let mut sim = Sim::keel_with(machine, Options { gate, ..Options::default() })
+        .task(TaskPlan { allowed: only(0), ..hog(10_000 * MS) })
+        .task(TaskPlan { allowed: only(1), ..TaskPlan::new("sleeper", ops) });
+    let allowed = Arc::new(Mask::from(&cpus.parse::<CpuSet>().unwrap()));
+    sim.workload.changes = vec![(95 * MS, Change::Affinity { task: 1, allowed })];
+    sim.workload.duration_ns = 1_000 * MS;
+    let mut simulation = sim.simulation();
+    simulation.records = true;
+    let outcome = simulation.run().unwrap();
+    assert_eq!((&outcome.end, outcome.broken.len()), (&None, 0), "{}", outcome.dump);
+    let turns = outcome.record.iter().filter(|event| {
+        event.cpu == 1
+            && event.time_ns > 200 * MS
+            && matches!(event.what, What::Switch { next: 2, .. })
+    });
+    turns.count()
+}
+
+/// Beside a busy CPU of its core a task gets less than on a core of its own: it goes there when it
+/// wakes, as with `always`. Where no core idles as a whole, it stays.
+#[test]
+fn a_waking_task_takes_a_core_that_idles_as_a_whole() {
+    for gate in [Gate::Always, Gate::Zone] {
+        assert_eq!(turns_beside_a_busy_cpu(gate, 2), 0, "{gate:?}");
+        assert!(turns_beside_a_busy_cpu(gate, 1) > 50, "{gate:?}");
+    }
 }
 
 /// A task that the gate keeps from an idle CPU preempts by a smaller margin, unless the gate is strict.
