@@ -1,6 +1,7 @@
 //! Shielded CPUs in the whole keel: tasks that may run elsewhere leave them, stay away, and come back
 //! when the shield falls. Other tasks are not affected, and no task is lost. Two checkers run
-//! throughout: `shield_kept` and `work_conservation`.
+//! throughout: `shield_kept` and `work_conservation`. And what a shield is worth to a task that is
+//! pinned there: `cargo test -p evenkeel-sim --test shield -- --nocapture` prints it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +10,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use evenkeel_invariants::{Event, IDLE, What};
+use evenkeel_invariants::{Event, IDLE, Left, What};
 use evenkeel_keel::{Balance, Gate, IdleWait, Options, Order, Shield};
 use evenkeel_machine::{CpuSet, Machine};
 use evenkeel_sim::Mask;
@@ -175,4 +176,83 @@ fn the_shield_survives_hotplug() {
     let on = |from, to| guests(&outcome.record, "1-2", from, to, 4).len();
     assert_eq!((on(0, 100), on(110, 200), on(210, 400)), (0, 0, 0));
     assert_eq!((on(400, 600), on(860, 1_000)), (4, 0));
+}
+
+/// What a pinned task's turns take, in ns: 99 of 100 are shorter.
+#[derive(Debug, Clone, Copy)]
+struct Pinned {
+    /// From its wake-up until it runs.
+    wake_p99_ns: u64,
+    /// From its wake-up until it sleeps again.
+    response_p99_ns: u64,
+}
+
+/// A task that is pinned to CPU 3 of four and works for 10 ms at a time, beside tasks that want so many
+/// percent of all CPUs, with the costs of the preset `measured`.
+fn beside_load(options: Options, load_pct: u64) -> Pinned {
+    const WORK_NS: u64 = 2 * MS;
+    const TASKS: u64 = 16;
+    let costs = Machine::preset("measured").unwrap().costs;
+    let pinned = vec![Op::Sleep(20 * MS), Op::Run(10 * MS), Op::Goto(0)];
+    let mut sim = Sim::keel_with(Machine { costs, ..paper(4) }, options)
+        .task(TaskPlan { allowed: only(3), ..TaskPlan::new("pinned", pinned) });
+    for space in 1..=TASKS as u32 {
+        // Together they would be busy for `load_pct` of four CPUs if each had a CPU for itself.
+        let sleep_ns = (WORK_NS * TASKS * 100).checked_div(4 * load_pct);
+        let Some(sleep_ns) = sleep_ns.map(|turn_ns| turn_ns.saturating_sub(WORK_NS)) else { break };
+        let ops = vec![Op::SleepAbout(sleep_ns.max(1)), Op::RunAbout(WORK_NS), Op::Goto(0)];
+        sim = sim.task(TaskPlan { space, ..TaskPlan::new("load", ops) });
+    }
+    sim.workload.duration_ns = 10_000 * MS;
+    let mut simulation = sim.simulation();
+    simulation.records = true;
+    // The tests above have the checkers: here loads wait as they must.
+    simulation.limits = None;
+    let outcome = simulation.run().unwrap();
+    assert_eq!(outcome.end, None, "{}", outcome.dump);
+    let (mut woken_ns, mut wakes, mut responses) = (None, Vec::new(), Vec::new());
+    let mut waits = false;
+    for event in &outcome.record {
+        let now = event.time_ns;
+        match event.what {
+            What::Wakeup { task: 1 } => {
+                (woken_ns, waits) = (Some(now), true);
+            }
+            What::Switch { next: 1, .. } if waits => {
+                wakes.extend(woken_ns.map(|woken_ns| now - woken_ns));
+                waits = false;
+            }
+            What::Switch { prev: 1, left: Left::Asleep, .. } => {
+                responses.extend(woken_ns.take().map(|woken_ns| now - woken_ns));
+            }
+            _ => {}
+        }
+    }
+    let p99 = |times: &mut Vec<u64>| {
+        times.sort_unstable();
+        times[times.len() * 99 / 100]
+    };
+    Pinned { wake_p99_ns: p99(&mut wakes), response_p99_ns: p99(&mut responses) }
+}
+
+/// On a shielded CPU a pinned task is as fast beside any load as on an idle machine; without the shield
+/// it shares its CPU.
+#[test]
+fn a_pinned_task_on_a_shielded_cpu_does_not_notice_the_load() {
+    for gate in [Gate::Always, Gate::Zone] {
+        let options = |shielding: &str| Options { gate, ..shielded(shielding) };
+        let idle = beside_load(options("3"), 0);
+        println!("{gate}: an idle machine: {idle:?}");
+        let is_as_fast = |with: u64, alone: u64| with * 10 <= alone * 11;
+        for load_pct in [20, 40, 60, 75, 95, 200] {
+            let (with, without) =
+                (beside_load(options("3"), load_pct), beside_load(options("none"), load_pct));
+            println!("{gate}, load {load_pct} %: shielded {with:?}, not shielded {without:?}");
+            assert!(is_as_fast(with.wake_p99_ns, idle.wake_p99_ns), "{gate}, {load_pct} %");
+            assert!(is_as_fast(with.response_p99_ns, idle.response_p99_ns), "{gate}, {load_pct} %");
+            if load_pct >= 95 {
+                assert!(!is_as_fast(without.response_p99_ns, idle.response_p99_ns), "{gate}");
+            }
+        }
+    }
 }
