@@ -33,10 +33,17 @@ impl Case {
     }
 }
 
-fn load(is_quick: bool, block: u64, is_pinned: bool) -> String {
+/// Ten programs, two of each size, with a block of so many MiB each; each on one half of the cores, or
+/// on all.
+pub fn load(is_quick: bool, block: u64, is_pinned: bool) -> String {
     let halves = if is_pinned { 4 } else { 0 };
     let size = if is_quick { "threads=20,total=1" } else { "total=5" };
     format!("memory:block={block},{size},sizes=5,halves={halves},touch={}", touch())
+}
+
+/// The sizes of blocks, in MiB.
+pub fn blocks_of(is_quick: bool) -> &'static [u64] {
+    if is_quick { &QUICK_BLOCKS_MIB } else { &BLOCKS_MIB }
 }
 
 /// All blocks in all cases.
@@ -44,7 +51,7 @@ fn load(is_quick: bool, block: u64, is_pinned: bool) -> String {
 /// # Errors
 /// Something cannot be simulated.
 pub fn measure(lab: &Lab) -> Result<Part> {
-    let blocks = if lab.is_quick { &QUICK_BLOCKS_MIB[..] } else { &BLOCKS_MIB[..] };
+    let blocks = blocks_of(lab.is_quick);
     let loads = |is_pinned: bool| -> Vec<String> {
         blocks.iter().map(|block| load(lab.is_quick, *block, is_pinned)).collect()
     };

@@ -85,7 +85,10 @@ const HARMED: f64 = 1.01;
 const SEEDS: u64 = 3;
 
 /// The machine, or one on which a switch to another address space costs no more than any other.
-fn machine(sharing_counts: bool) -> Result<Machine> {
+///
+/// # Errors
+/// None that could happen.
+pub fn machine(sharing_counts: bool) -> Result<Machine> {
     let mut machine = Machine::preset("measured")?;
     if !sharing_counts {
         machine.name.push_str(", nothing shared");

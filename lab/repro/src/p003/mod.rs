@@ -2,8 +2,8 @@
 //! Aggregation Scheduler": its loads, simulated with the keel's own source.
 //!
 //! The keel itself decides which thread runs when. What that does to caches is the simulator's model,
-//! made of the two latencies that the paper gives; it was fitted to nothing. (The helper thread is not
-//! the paper's: it is judged on a machine with measured costs.)
+//! made of the two latencies that the paper gives; it was fitted to nothing. (The default mode and the
+//! helper thread are not the paper's: they are judged on machines with measured costs.)
 //!
 //! | file | the one thing in it |
 //! |---|---|
@@ -14,6 +14,7 @@
 //! | `strength` | figure 4: how strongly programs aggregate |
 //! | `groups` | figure 5: which CPUs aggregate together |
 //! | `exact` | what the bounds of the index cost |
+//! | `rounds` | the keel's default mode on all these loads |
 //! | `helper` | bonuses that are found while programs run |
 
 mod exact;
@@ -21,6 +22,7 @@ mod groups;
 mod helper;
 mod lab;
 mod paper;
+mod rounds;
 mod servers;
 mod spawn;
 mod strength;
@@ -34,13 +36,14 @@ const TITLE: &str = "Yamada, Kusakabe: Proposal and Evaluation of APIs for utili
                      Aggregation Scheduler";
 
 /// All parts, and what makes them.
-const PARTS: [(&str, Measure<Lab>); 8] = [
+const PARTS: [(&str, Measure<Lab>); 9] = [
     ("overhead", spawn::measure),
     ("table-1", servers::measure),
     ("figure-4", strength::measure),
     ("figure-5", groups::measure),
     ("stalls", |_| Ok(stalls())),
     ("exact", exact::measure),
+    ("rounds", rounds::measure),
     ("helper", helper::measure),
     ("hardware", |_| Ok(hardware())),
 ];

@@ -13,6 +13,15 @@ const QUICK_REQUESTS: f64 = 3.0;
 /// ... and how long it thinks before each.
 const THINK_MS: f64 = 50.0;
 
+fn requests(is_quick: bool) -> f64 {
+    if is_quick { QUICK_REQUESTS } else { REQUESTS }
+}
+
+/// The clients and both servers.
+pub fn load(is_quick: bool) -> String {
+    format!("tiers:requests={},think={THINK_MS}ms", requests(is_quick))
+}
+
 fn contestants() -> Result<Vec<Contestant>> {
     let bonuses = TABLE_1.iter().skip(1).map(|column| column.bonus_ns);
     with_fair(bonuses.map(|ns| (format!("{}M", ns / 1_000_000), Bonus::Ns(ns))))
@@ -23,8 +32,7 @@ fn contestants() -> Result<Vec<Contestant>> {
 /// # Errors
 /// Something cannot be simulated.
 pub fn measure(lab: &Lab) -> Result<Part> {
-    let requests = if lab.is_quick { QUICK_REQUESTS } else { REQUESTS };
-    let load = format!("tiers:requests={requests},think={THINK_MS}ms");
+    let (requests, load) = (requests(lab.is_quick), load(lab.is_quick));
     let contestants = contestants()?;
     let names = names(&contestants);
     let seen = lab.see(std::slice::from_ref(&load), &duo()?, &contestants, lab.seeds)?;

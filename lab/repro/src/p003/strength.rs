@@ -22,15 +22,20 @@ fn times() -> Vec<(String, Bonus)> {
     TIMES_NS.map(|(name, ns)| (format!("s_{name}"), Bonus::Ns(ns))).to_vec()
 }
 
+/// Ten programs that write to a block of 4 MiB each.
+pub fn load(is_quick: bool) -> String {
+    match is_quick {
+        true => format!("memory:threads=20,total=1,touch={}", touch()),
+        false => format!("memory:block=4,total=10,touch={}", touch()),
+    }
+}
+
 /// All bonuses of the figure.
 ///
 /// # Errors
 /// Something cannot be simulated.
 pub fn measure(lab: &Lab) -> Result<Part> {
-    let load = match lab.is_quick {
-        true => format!("memory:threads=20,total=1,touch={}", touch()),
-        false => format!("memory:block=4,total=10,touch={}", touch()),
-    };
+    let load = load(lab.is_quick);
     let contestants = with_fair([multiples(), times()].concat())?;
     let shown = names(&contestants).split_off(1);
     let mut series = Vec::new();
