@@ -7,7 +7,7 @@
 use anyhow::Result;
 use evenkeel_machine::Machine;
 
-use super::lab::{Bonus, FAIR, Lab, Seen, names, time_ms, with_fair};
+use super::lab::{Bonus, FAIR, Lab, Seen, fairness, names, time_ms, wait_ms, with_fair};
 use crate::simulated::{median, ratios};
 use crate::study::{Finding, Panel, Part, Point, Status};
 
@@ -81,6 +81,8 @@ const AUTO: &str = "auto";
 /// Our aims.
 const BEHIND: f64 = 1.05;
 const HARMED: f64 = 1.01;
+const LONGER: f64 = 1.2;
+const LESS_EVEN: f64 = 0.01;
 /// Each case takes a minute or two of simulated time.
 const SEEDS: u64 = 3;
 
@@ -166,6 +168,26 @@ impl<'a> Judged<'a> {
         finding
     }
 
+    /// Whether tasks wait for a CPU no longer than without any bonus.
+    fn waits(&self, claim: &str) -> Finding {
+        let wanted = "1.2 times those without it at most (our aim)";
+        let of = |(_, load): &(_, String)| median(&self.seen.by_fair(load, AUTO, wait_ms));
+        let times: Vec<f64> = self.loads.iter().map(of).collect();
+        self.aim(claim, wanted, &times, LONGER)
+    }
+
+    /// Whether tasks progress as evenly as without any bonus.
+    fn even(&self, claim: &str) -> Finding {
+        let of = |load: &str, name: &str| self.seen.median(load, name, fairness);
+        let more = |(_, load): &(_, String)| of(load, AUTO) - of(load, FAIR);
+        let more: Vec<f64> = self.loads.iter().map(more).collect();
+        let each = self.loads.iter().zip(&more).map(|((name, _), by)| format!("{by:+.3} ({name})"));
+        let ours = each.collect::<Vec<_>>().join(", ");
+        let least = more.iter().copied().fold(f64::INFINITY, f64::min);
+        let wanted = "0.01 less than without it at most (our aim)";
+        Finding::new(claim, wanted, ours, Status::reached(least >= -LESS_EVEN))
+    }
+
     fn aim(&self, claim: &str, wanted: &str, times: &[f64], most: f64) -> Finding {
         let each =
             self.loads.iter().zip(times).map(|((name, _), time)| format!("{time:.3} ({name})"));
@@ -219,6 +241,8 @@ pub fn measure(lab: &Lab) -> Result<Part> {
                 "the helper thread is about as good as the best fixed bonus, on loads that were held \
                  out",
             ),
+            judged.waits("tasks wait no longer for a CPU than without a bonus, at p99"),
+            judged.even("and progress as evenly (Jain's index of the tasks' progress)"),
             nothing.harm("it does no harm where siblings share nothing"),
             waiting.harm("nor to programs that wait for something else than a CPU"),
         ],
@@ -269,7 +293,7 @@ mod tests {
     #[test]
     fn every_load_has_a_time_under_everybody() {
         let part = measure(&Lab::quick(1)).unwrap();
-        assert_eq!(part.findings.len(), 3);
+        assert_eq!(part.findings.len(), 5);
         for panel in &part.panels {
             assert!(panel.series.iter().all(|series| series.points.iter().all(Option::is_some)));
             // The best one is measured by itself.
