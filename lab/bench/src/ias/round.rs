@@ -18,7 +18,6 @@ use super::{bonus, metric, sched};
 use evenkeel_experiment::Figures;
 use evenkeel_experiment::command::Running;
 use evenkeel_experiment::guest::callback::Stopwatch;
-use evenkeel_experiment::guest::hogs::jain;
 use evenkeel_experiment::guest::storm::Storm;
 use evenkeel_experiment::guest::{Inside, number_after};
 
@@ -36,8 +35,9 @@ const CHILDREN: usize = 100;
 
 /// What a scheduler gets to order so many new threads, before anything is measured.
 pub const SETTLE: Duration = Duration::from_millis(300);
-/// How long the threads' turns are watched: a turn of 250 threads takes a second.
-pub const WATCH: Duration = Duration::from_millis(2200);
+/// How long the threads' turns are watched: a turn of 250 threads takes a second or a little more, and
+/// waits that are longer than a turn are to end in that time.
+pub const WATCH: Duration = Duration::from_millis(4500);
 /// Between two looks at what has happened meanwhile.
 const LOOK: Duration = Duration::from_millis(250);
 const BUFFER_MIB: u32 = 16;
@@ -108,7 +108,7 @@ fn crowd(bonus: Option<u64>, has_costs: bool, figures: &mut Figures) -> Result<(
             told.borrow_mut().see(event);
         }
     })?;
-    let stopwatch = has_costs.then(Calls::of_dispatch).transpose()?;
+    let calls = has_costs.then(Calls::begin).transpose()?;
     crowd.go();
     std::thread::sleep(SETTLE);
     ear.look()?;
@@ -121,8 +121,9 @@ fn crowd(bonus: Option<u64>, has_costs: bool, figures: &mut Figures) -> Result<(
     }
     let after = bonus.map(|_| counters()).transpose()?;
     ear.end()?;
-    if let Some(each) = stopwatch.map(|calls| calls.each()).transpose()?.flatten() {
-        figures.insert(metric::DISPATCH.to_owned(), each);
+    if let Some(costs) = calls.map(|calls| calls.end()).transpose()? {
+        figures.extend(costs.dispatch.map(|each| (metric::DISPATCH.to_owned(), each)));
+        figures.extend(costs.together.map(|all| (metric::CALLBACKS.to_owned(), all)));
     }
     if let Some((before, after)) = before.zip(after) {
         let count = |name: &str| {
@@ -141,7 +142,7 @@ fn crowd(bonus: Option<u64>, has_costs: bool, figures: &mut Figures) -> Result<(
     add(metric::TOGETHER, seen.co_scheduled);
     add(metric::WAIT_P50, seen.wait_s(50));
     add(metric::WAIT_P99, seen.wait_s(99));
-    add(metric::EVEN, Some(jain(&seen.ran_ns)));
+    add(metric::EVEN, seen.even);
     Ok(())
 }
 
@@ -149,10 +150,12 @@ fn crowd(bonus: Option<u64>, has_costs: bool, figures: &mut Figures) -> Result<(
 fn spaces(bonus: Option<u64>, figures: &mut Figures) -> Result<()> {
     let mut crowd = Crowd::gather(SPACES, 2)?;
     aggregate(&crowd.pids(), bonus)?;
-    let calls = Calls::of_dispatch()?;
+    let calls = Calls::begin()?;
     crowd.go();
     std::thread::sleep(SETTLE);
-    let Some(many) = calls.each()? else { return Ok(()) };
+    let costs = calls.end()?;
+    figures.extend(costs.together.map(|all| (metric::CALLBACKS_500.to_owned(), all)));
+    let Some(many) = costs.dispatch else { return Ok(()) };
     figures.insert(metric::DISPATCH_500.to_owned(), many);
     if let Some(few) = figures.get(metric::DISPATCH) {
         figures.insert(metric::DISPATCH_GROWTH.to_owned(), many / few);
@@ -160,23 +163,45 @@ fn spaces(bonus: Option<u64>, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
+/// The callbacks of a thread's turn: the thread before it goes back to its queue, the CPU picks, the
+/// thread runs.
+const CALLBACKS: [&str; 3] = [DISPATCH, "enqueue", "running"];
+const DISPATCH: &str = "dispatch";
+
 /// Calls that are counted as long as it lives.
 struct Calls {
-    stopwatch: Stopwatch,
+    stopwatches: Vec<(&'static str, Stopwatch)>,
     own_ns: f64,
 }
 
+/// What calls take, in instructions.
+struct Costs {
+    /// One of dispatch.
+    dispatch: Option<f64>,
+    /// One of each callback, together.
+    together: Option<f64>,
+}
+
 impl Calls {
-    fn of_dispatch() -> Result<Self> {
+    fn begin() -> Result<Self> {
         let own_ns = Stopwatch::own_ns()?;
-        let stopwatch = Stopwatch::around("dispatch")?;
-        let stopwatch = stopwatch.context("the scheduler has no callback dispatch")?;
-        Ok(Self { stopwatch, own_ns })
+        let mut stopwatches = Vec::new();
+        for callback in CALLBACKS {
+            stopwatches.extend(Stopwatch::around(callback)?.map(|stopwatch| (callback, stopwatch)));
+        }
+        Ok(Self { stopwatches, own_ns })
     }
 
-    /// What one takes, in instructions.
-    fn each(&self) -> Result<Option<f64>> {
-        Ok(self.stopwatch.cost()?.each_ns().map(|each_ns| each_ns - self.own_ns))
+    fn end(self) -> Result<Costs> {
+        let mut each = BTreeMap::new();
+        for (callback, stopwatch) in &self.stopwatches {
+            let each_ns = stopwatch.cost()?.each_ns();
+            each.extend(each_ns.map(|each_ns| (*callback, each_ns - self.own_ns)));
+        }
+        Ok(Costs {
+            dispatch: each.get(DISPATCH).copied(),
+            together: (each.len() == CALLBACKS.len()).then(|| each.values().sum()),
+        })
     }
 }
 

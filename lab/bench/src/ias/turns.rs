@@ -1,18 +1,21 @@
-//! Which thread ran when, from what the kernel's scheduler did: how long threads waited, how often CPUs
-//! turned from one program to another, and how long two CPUs ran the same one.
+//! Which thread ran when, from what the kernel's scheduler did: how long threads waited, how evenly they
+//! had CPUs, how often CPUs turned from one program to another, and how long two CPUs ran the same one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use evenkeel_invariants::{Event, Left, Tid, What};
 use evenkeel_sim::CoScheduling;
 
+/// How evenly threads had CPUs is looked at for so long at a time.
+const LAP_NS: u64 = 1_000_000_000;
+
 /// A CPU.
 #[derive(Debug, Default)]
 struct Cpu {
     /// The program of ours that it ran last.
     last: Option<u32>,
-    /// Since when its present thread runs.
-    since_ns: Option<u64>,
+    /// Its present thread, and since when that runs or, in a later lap, since when the lap lasts.
+    runs: Option<(Tid, u64)>,
 }
 
 /// What was seen of some programs' threads.
@@ -24,7 +27,13 @@ pub struct Turns {
     /// Since when.
     waiting: HashMap<Tid, u64>,
     waits_ns: Vec<u64>,
+    /// Threads of which nothing was seen so far.
+    unseen: HashSet<Tid>,
+    /// What each thread ran in the present lap.
     ran_ns: HashMap<Tid, u64>,
+    lap_began_ns: Option<u64>,
+    /// How even each lap was.
+    evens: Vec<f64>,
     switches: u64,
     began_ns: Option<u64>,
     now_ns: u64,
@@ -34,6 +43,7 @@ impl Turns {
     /// Of these threads, each with the number of its program; `roles`: as set_ias_alloc takes them.
     pub fn new(program_of: HashMap<Tid, u32>, roles: &BTreeMap<u32, u16>) -> Self {
         Self {
+            unseen: program_of.keys().copied().collect(),
             ran_ns: program_of.keys().map(|tid| (*tid, 0)).collect(),
             program_of,
             company: CoScheduling::new(roles),
@@ -41,6 +51,8 @@ impl Turns {
             running: HashSet::new(),
             waiting: HashMap::new(),
             waits_ns: Vec::new(),
+            lap_began_ns: None,
+            evens: Vec::new(),
             switches: 0,
             began_ns: None,
             now_ns: 0,
@@ -52,17 +64,37 @@ impl Turns {
         let now = event.time_ns.max(self.now_ns);
         let begun = *self.began_ns.get_or_insert(now);
         self.now_ns = now;
+        self.end_laps(begun, now);
         match event.what {
             What::Wakeup { task } if self.is_ours(task) && !self.running.contains(&task) => {
+                self.unseen.remove(&task);
                 self.waiting.entry(task).or_insert(now);
             }
             What::Switch { prev, left, next, .. } => {
                 self.leave(event.cpu, prev, left, now);
                 self.come(event.cpu, next, now - begun);
-                self.cpus.entry(event.cpu).or_default().since_ns = Some(now);
+                self.cpus.entry(event.cpu).or_default().runs = Some((next, now));
             }
             _ => {}
         }
+    }
+
+    /// Ends the laps that are over by now. A thread's run in the lap ends with it.
+    fn end_laps(&mut self, begun: u64, now: u64) {
+        let mut began = *self.lap_began_ns.get_or_insert(begun);
+        while now - began >= LAP_NS {
+            began += LAP_NS;
+            for runs in self.cpus.values_mut().filter_map(|cpu| cpu.runs.as_mut()) {
+                let (task, since_ns) = *runs;
+                if let Some(ran_ns) = self.ran_ns.get_mut(&task) {
+                    *ran_ns += began.saturating_sub(since_ns);
+                }
+                *runs = (task, began);
+            }
+            self.evens.extend(evenness(self.ran_ns.values().copied()));
+            self.ran_ns.values_mut().for_each(|ran_ns| *ran_ns = 0);
+        }
+        self.lap_began_ns = Some(began);
     }
 
     fn is_ours(&self, task: Tid) -> bool {
@@ -73,9 +105,10 @@ impl Turns {
         if !self.is_ours(task) {
             return;
         }
+        self.unseen.remove(&task);
         self.running.remove(&task);
         // Of a thread that ran already when the watch began, the beginning of the turn was not seen.
-        if let Some(since) = self.cpus.get(&cpu).and_then(|cpu| cpu.since_ns) {
+        if let Some((_, since)) = self.cpus.get(&cpu).and_then(|cpu| cpu.runs) {
             *self.ran_ns.entry(task).or_default() += now - since;
         }
         if left == Left::Runnable {
@@ -88,6 +121,7 @@ impl Turns {
         let program = self.program_of.get(&task).copied();
         self.company.change(at_ns, cpu, program);
         let Some(program) = program else { return };
+        self.unseen.remove(&task);
         self.running.insert(task);
         if let Some(since) = self.waiting.remove(&task) {
             self.waits_ns.push(self.now_ns - since);
@@ -100,6 +134,10 @@ impl Turns {
     pub fn end(mut self) -> Seen {
         let time_ns = self.now_ns - self.began_ns.unwrap_or(self.now_ns);
         self.company.end(time_ns);
+        // Waits that have not ended are at least as long. A thread of which nothing was seen, since all
+        // of them are busy, has waited from the beginning.
+        self.waits_ns.extend(self.waiting.values().map(|since| self.now_ns - since));
+        self.waits_ns.extend(self.unseen.iter().map(|_| time_ns));
         self.waits_ns.sort_unstable();
         Seen {
             time_s: time_ns as f64 / 1e9,
@@ -108,9 +146,20 @@ impl Turns {
             co_scheduled: (self.company.together_ns > 0)
                 .then(|| self.company.same_ns as f64 / self.company.together_ns as f64),
             waits_ns: self.waits_ns,
-            ran_ns: self.ran_ns.into_values().map(|ns| ns as f64).collect(),
+            even: (!self.evens.is_empty())
+                .then(|| self.evens.iter().sum::<f64>() / self.evens.len() as f64),
         }
     }
+}
+
+/// The part of what threads ran that need not change hands for all to have run for as long; `None`: none
+/// ran.
+fn evenness(ran_ns: impl Iterator<Item = u64>) -> Option<f64> {
+    let ran: Vec<f64> = ran_ns.map(|ns| ns as f64).collect();
+    let sum: f64 = ran.iter().sum();
+    let mean = sum / ran.len() as f64;
+    let off: f64 = ran.iter().map(|ns| (ns - mean).abs()).sum();
+    (sum > 0.0).then(|| 1.0 - off / (2.0 * sum))
 }
 
 /// What came of it.
@@ -125,10 +174,11 @@ pub struct Seen {
     /// Of the time in which a slave and its master both ran a program of ours, the part, 0..=1, in which
     /// they ran the same one.
     pub co_scheduled: Option<f64>,
-    /// Each wait that came to its end, sorted.
+    /// Each wait, sorted; one that did not come to its end is as long as it was until the end.
     pub waits_ns: Vec<u64>,
-    /// What each thread ran.
-    pub ran_ns: Vec<f64>,
+    /// Of what the threads ran in a second, the part that need not change hands for all to have had the
+    /// same: the mean of all seconds.
+    pub even: Option<f64>,
 }
 
 impl Seen {
@@ -167,14 +217,44 @@ mod tests {
             turns.see(&event);
         }
         let seen = turns.end();
-        assert_eq!(seen.waits_ns, [20, 20, 30], "of 10, of 20, of 11");
+        assert_eq!(seen.waits_ns, [0, 20, 20, 30], "of 10 at the end, of 10, of 20, of 11");
         assert_eq!((seen.switches, seen.cpus), (1, 2), "to thread 20 on CPU 0 alone");
         assert_eq!(seen.wait_s(50), Some(20e-9));
         // Both run threads of ours from 100 to 160 and from 170 to 180: never the same program.
         assert_eq!(seen.co_scheduled, Some(0.0));
-        let mut ran = seen.ran_ns;
-        ran.sort_by(f64::total_cmp);
-        assert_eq!(ran, [10.0, 80.0, 80.0], "11, 10, 20");
+        assert_eq!(seen.even, None, "no second has passed");
+    }
+
+    #[test]
+    fn a_wait_without_an_end_counts() {
+        // Thread 11 waits from 150 on, and nothing is ever seen of thread 12.
+        let programs = [(10, 0), (11, 0), (12, 0)].into();
+        let mut turns = Turns::new(programs, &[(0, 0)].into());
+        turns.see(&switch(100, 0, 0, Left::Runnable, 11));
+        turns.see(&switch(150, 0, 11, Left::Runnable, 10));
+        turns.see(&switch(190, 0, 10, Left::Asleep, 0));
+        let seen = turns.end();
+        assert_eq!(seen.waits_ns, [40, 90]);
+        assert_eq!(seen.wait_s(99), Some(90e-9));
+    }
+
+    #[test]
+    fn threads_are_compared_second_by_second() {
+        const MS: u64 = 1_000_000;
+        let even = |times_ms: [u64; 4]| {
+            let mut turns = Turns::new([(10, 0), (11, 1)].into(), &[(0, 0)].into());
+            for (at, time_ms) in times_ms.into_iter().enumerate() {
+                let (prev, next) = if at % 2 == 0 { (11, 10) } else { (10, 11) };
+                turns.see(&switch(time_ms * MS, 0, prev, Left::Runnable, next));
+            }
+            turns.end().even
+        };
+        // 10 and 11 have half of each second; the last turn goes on in the third second.
+        assert_eq!(even([0, 500, 1_500, 2_500]), Some(1.0));
+        // 10 has all of the first second, and 11 all of the second one: over both they had the same.
+        assert_eq!(even([0, 1_000, 2_000, 2_000]), Some(0.5));
+        // 10 has three quarters of the first second.
+        assert_eq!(even([0, 750, 1_000, 1_000]), Some(0.75));
     }
 
     #[test]
