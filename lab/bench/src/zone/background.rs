@@ -53,6 +53,8 @@ impl Load {
     pub const BAND: [Self; 3] = [Self::Percent(40), Self::Percent(60), Self::Percent(75)];
     /// The load at which all levels are compared: there they differ most.
     pub const LEVELS: [Self; 1] = [Self::Percent(60)];
+    /// That load and the paper's, for the paper's own way.
+    pub const PAPER: [Self; 2] = [Self::Percent(60), Self::Full];
 
     /// Whether a figure of this name is measured at this load.
     pub fn has(self, figure: &str) -> bool {

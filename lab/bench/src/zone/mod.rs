@@ -28,6 +28,8 @@ const STILL: &str = "still";
 const HIGH: &str = "warm-high";
 /// The level that opens first.
 const COLD: &str = "cold";
+/// The paper's level in its own way.
+const STRICT: &str = "strict";
 
 const SELECT_CPU: &str = "select-cpu";
 /// How often select_cpu asks the gate.
@@ -120,7 +122,7 @@ fn bench() -> GuestBench {
                 "level 3 with `bal_cpus_avg_enable` 1: the mean of the CPUs is compared",
             ),
             keel(
-                "strict",
+                STRICT,
                 "--gate zone --zone warm-high --strict",
                 "level 3 as the paper has it: a task that waits in the quiet zone goes on to wait \
                  although a CPU idles, and no idle CPU pulls",
@@ -137,7 +139,7 @@ fn bench() -> GuestBench {
         programs: &[urgent::CYCLICTEST, background::STRESS, crate::keel::HACKBENCH],
         clocks: &[Clock::Counted],
         nodes: 2,
-        limit_s: 300,
+        limit_s: 1000,
         measure: round::measure,
     }
 }
@@ -170,7 +172,9 @@ fn aims() -> Vec<Aim> {
         aims.push(high(metric, Wanted::Ratio(5.0, ALWAYS)));
     }
     // The paper's figure 7: 72 us become 31 us under heavy stress.
-    aims.push(high("rt-mean-full", Wanted::Ratio(72.0 / 31.0, EEVDF)));
+    for contestant in [HIGH, STRICT] {
+        aims.push(Aim::new(contestant, "rt-mean-full", Wanted::Ratio(72.0 / 31.0, EEVDF)));
+    }
     for metric in [SELECT_CPU, ENQUEUE_DISPATCH] {
         aims.push(Aim::new(COLD, metric, Wanted::AtMostMore(60.0, ALWAYS)));
     }
@@ -180,8 +184,8 @@ fn aims() -> Vec<Aim> {
 }
 
 const READING: &str = "\
-- `eevdf`, `always` and `warm-high` are measured at all loads, `still` from 40 to 75 %, the \
-other levels at 60 %, where they differ most.
+- `eevdf`, `always` and `warm-high` are measured at all loads, `still` from 40 to 75 %, `strict` at \
+60 % and at the paper's full load, the other levels at 60 %, where they differ most.
 - The CPUs are under two last-level caches. Within a cache the gate is not asked, except by \
 `strict`: so *moves* counts migrations between the caches.
 - Computations of the background are counted over all CPUs, of which the emulator executes one \

@@ -9,7 +9,7 @@ use evenkeel_keel::Statistics;
 
 use super::background::{Background, Load};
 use super::{
-    ALWAYS, ASKED, COLD, ENQUEUE_DISPATCH, HIGH, METRICS, SELECT_CPU, STILL, looks, urgent,
+    ALWAYS, ASKED, COLD, ENQUEUE_DISPATCH, HIGH, METRICS, SELECT_CPU, STILL, STRICT, looks, urgent,
 };
 use crate::keel;
 use evenkeel_experiment::guest::{EEVDF, Inside};
@@ -83,6 +83,7 @@ pub fn loads(contestant: &str) -> &'static [Load] {
     match contestant {
         EEVDF | ALWAYS | HIGH => &Load::ALL,
         STILL => &Load::BAND,
+        STRICT => &Load::PAPER,
         _ => &Load::LEVELS,
     }
 }
@@ -97,7 +98,7 @@ fn beside(
     let is_keel = inside.contestant.name != EEVDF;
     let tries = || if is_keel { counted(|name| name.starts_with("try_")) } else { Ok(0.0) };
     let (begun, before, tried) = (Instant::now(), background.done(), tries()?);
-    let sleepers = urgent::Sleepers::start(inside.cpus)?;
+    let sleepers = urgent::Sleepers::start(inside.cpus, urgent::SLEEPS)?;
     let real_time = urgent::real_time()?;
     let ordinary = sleepers.end()?;
     let (done, tried) = (background.done(), tries()? - tried);
