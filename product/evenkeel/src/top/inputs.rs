@@ -4,6 +4,7 @@
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -27,6 +28,9 @@ pub enum Input {
 struct Giver {
     send: Sender<Input>,
     tell: PipeWriter,
+    /// The end that the loop reads. Kept open here, too: the loop may end while an input is on its way,
+    /// and to write to a pipe that nothing can read would end this process by SIGPIPE.
+    ready: Arc<PipeReader>,
 }
 
 impl Giver {
@@ -37,17 +41,17 @@ impl Giver {
     }
 
     fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { send: self.send.clone(), tell: self.tell.try_clone()? })
+        let (tell, ready) = (self.tell.try_clone()?, Arc::clone(&self.ready));
+        Ok(Self { send: self.send.clone(), tell, ready })
     }
 }
 
 /// The loop's end.
 pub struct Inputs {
-    /// A byte for each input, to be waited for.
-    ready: PipeReader,
     given: Receiver<Input>,
     /// Whether readings are to be taken.
     orders: Sender<bool>,
+    /// It has the pipe, with a byte for each input.
     giver: Giver,
 }
 
@@ -59,7 +63,7 @@ impl Inputs {
     pub fn start(interval: Duration) -> io::Result<Self> {
         let (ready, tell) = pipe()?;
         let (send, given) = channel();
-        let giver = Giver { send, tell };
+        let giver = Giver { send, tell, ready: Arc::new(ready) };
         let mut of_reader = giver.try_clone()?;
         let (orders, told) = channel();
         thread::Builder::new().name("reader".to_owned()).spawn(move || {
@@ -69,7 +73,7 @@ impl Inputs {
                 pause = interval;
             }
         })?;
-        Ok(Self { ready, given, orders, giver })
+        Ok(Self { given, orders, giver })
     }
 
     /// Takes keys, too, each from `next`, which waits for one; until it fails.
@@ -94,7 +98,7 @@ impl Inputs {
 
     /// Readable when [`Inputs::take`] has something.
     pub fn ready(&self) -> BorrowedFd<'_> {
-        self.ready.as_fd()
+        self.giver.ready.as_fd()
     }
 
     /// What has come. Call it when [`Inputs::ready`] is readable: else it waits.
@@ -103,7 +107,7 @@ impl Inputs {
     /// The kernel's.
     pub fn take(&mut self) -> io::Result<Vec<Input>> {
         // More may have come than bytes are read; then some bytes are left for nothing.
-        let _ = self.ready.read(&mut [0; 64])?;
+        let _ = (&*self.giver.ready).read(&mut [0; 64])?;
         Ok(self.given.try_iter().collect())
     }
 
@@ -158,6 +162,16 @@ mod tests {
             came.extend(inputs.into_iter().filter(|input| matches!(input, Input::Key(_))));
         }
         assert!(matches!(came[..], [Input::Key(Key::Tab)]));
+    }
+
+    /// `top` ends by SIGPIPE as any tool that prints; its tests ignore the signal, and see an error.
+    #[test]
+    fn an_input_that_comes_too_late_ends_nothing() {
+        let inputs = Inputs::start(Duration::from_secs(60)).unwrap();
+        let mut late = inputs.giver.try_clone().unwrap();
+        drop(inputs);
+        late.tell.write_all(&[0]).unwrap();
+        assert!(!late.give(Input::Key(Key::Tab)), "nothing waits for it any more");
     }
 
     #[test]
