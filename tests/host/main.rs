@@ -53,6 +53,7 @@ mod sweeps;
 mod sweeps_on_engines;
 mod terminal;
 mod threads;
+mod time_left;
 mod top;
 #[path = "../common/trace.rs"]
 mod trace;

@@ -1,10 +1,6 @@
 //! The simulator from the command line.
 
-use std::fs::File;
-use std::io::Read;
-use std::process::{Command, Stdio};
-
-use nix::pty::{Winsize, openpty};
+use std::process::Command;
 
 use crate::schema::check;
 use crate::support::*;
@@ -35,28 +31,6 @@ fn a_simulation_is_reported_in_figures_traces_and_pictures() {
     // Another process computes the same.
     let again = output(&mut sim(&host, &words));
     assert_eq!(text(&again.stdout), said);
-}
-
-#[test]
-fn a_long_simulation_shows_on_a_terminal_how_long_it_takes_yet() {
-    let host = Host::new();
-    let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-    let pty = openpty(&size, None).unwrap();
-    // It would take minutes; of a broken display the end tells after a while.
-    let words = ["run", "hogs:tasks=1000,work=100s", "--max-events", "50000000"];
-    let mut command = sim(&host, &words);
-    command.env("TERM", "xterm").stdout(Stdio::null()).stderr(pty.slave);
-    let mut child = command.spawn().unwrap();
-    // It holds the terminal, too.
-    drop(command);
-    let mut terminal = File::from(pty.master);
-    let (mut said, mut bytes) = (Vec::new(), [0; 4096]);
-    while !text(&said).contains("left, simulating") && !text(&said).contains("yet, simulating") {
-        let count = terminal.read(&mut bytes).expect("it ended without a word");
-        said.extend_from_slice(&bytes[..count]);
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 #[test]

@@ -12,6 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::verify::{self, Verified};
+use evenkeel_experiment::display::Display;
 use evenkeel_experiment::interrupt;
 use evenkeel_experiment::output::{Output, tell};
 use evenkeel_noise::{MAX_LIMIT, Noise, NoiseConfig, NoiseKind};
@@ -103,13 +104,10 @@ fn make(options: &Options, json: Option<Output>) -> Result<i32> {
         None => format!("for {:.1} s; Ctrl-C ends it", limit.as_secs_f64()),
     };
     eprintln!("{kind} noise on CPU {} {how_long}", options.cpu);
-    let start = Instant::now();
     let exit_code = match &mut command {
         Some(command) => wait(command, limit)?,
         None => {
-            while start.elapsed() < limit && interrupt::asked().is_none() {
-                std::thread::sleep(LOOK.min(limit.saturating_sub(start.elapsed())));
-            }
+            wait_for_the_limit(limit);
             0
         }
     };
@@ -129,6 +127,22 @@ fn make(options: &Options, json: Option<Output>) -> Result<i32> {
         output.write(&serde_json::to_string_pretty(&report)?)?;
     }
     Ok(exit_code)
+}
+
+/// Waits until the noise ends by itself or a signal comes, and shows each second how long it lasts yet.
+fn wait_for_the_limit(limit: Duration) {
+    let (display, start) = (Display::counting("s"), Instant::now());
+    let planned_s = limit.as_secs_f64().ceil() as u64;
+    let mut shown_s = None;
+    while start.elapsed() < limit && interrupt::asked().is_none() {
+        let passed_s = start.elapsed().as_secs();
+        // Not more often: whatever is measured beside the noise sees the drawing, too.
+        if shown_s.replace(passed_s) != Some(passed_s) {
+            display.step(passed_s, planned_s, "making noise");
+        }
+        std::thread::sleep(LOOK.min(limit.saturating_sub(start.elapsed())));
+    }
+    display.finish();
 }
 
 /// Waits for the end of a command, and says so where the noise ends earlier. Returns its exit code.

@@ -16,6 +16,7 @@ use evenkeel_machine::CAPABILITY_SCALE;
 
 use crate::cli::DoctorArgs;
 use crate::config::usable::check_run;
+use crate::countdown::shown;
 use crate::{config, daemon_client};
 
 /// Width of the text in columns.
@@ -36,7 +37,9 @@ pub fn main(args: DoctorArgs, file: Option<&Path>) -> Result<i32> {
         None => default_configuration(),
     };
     let watch = Duration::from_nanos(args.watch.ns);
-    let report = with_configuration(examine(&request(watch, args.calibrate)), configuration);
+    let request = request(watch, args.calibrate);
+    let report = shown(watch, "watching CPUs", || examine(&request));
+    let report = with_configuration(report, configuration);
     let text =
         if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { render(&report) };
     match std::io::stdout().lock().write_all(text.as_bytes()) {

@@ -26,8 +26,9 @@ use serde::Serialize;
 
 pub use self::common::taken_back;
 
-use self::common::{source_of_figures, time, why_none};
+use self::common::{WATCHING, source_of_figures, time, why_none};
 use crate::cli::{IrqArgs, IrqPart, IrqPlanArgs, IrqStatusArgs};
+use crate::countdown::shown;
 use crate::trace_file::TraceFile;
 use crate::wrap::wrapped;
 
@@ -59,7 +60,9 @@ pub fn main(args: &IrqArgs, trace: Option<TraceFile>) -> Result<i32> {
 fn status(args: &IrqStatusArgs) -> Result<i32> {
     let standing = standing();
     let originals = Originals::of(&standing);
-    let snapshot = watch(time(args.watch), Aim::Level, &CpuSet::new(), &originals)?;
+    let none = CpuSet::new();
+    let time = time(args.watch);
+    let snapshot = shown(time, WATCHING, || watch(time, Aim::Level, &none, &originals))?;
     if args.json {
         let standing = standing_words(&standing);
         let status = Status { format: STATUS_FORMAT, snapshot, standing };
@@ -137,7 +140,8 @@ fn show_plan(args: &IrqPlanArgs) -> Result<i32> {
     let protected = args.program.as_ref().map(|program| program.cpus()).transpose()?;
     let protected = protected.unwrap_or_default();
     let originals = Originals::of(&standing());
-    let snapshot = watch(time(args.watch), args.mode, &protected, &originals)?;
+    let time = time(args.watch);
+    let snapshot = shown(time, WATCHING, || watch(time, args.mode, &protected, &originals))?;
     let plan = plan_for(&snapshot, args.mode);
     if args.json {
         let plan = Planned { format: PLAN_FORMAT, plan };

@@ -29,6 +29,7 @@
 //! | `terminal` | logging, errors and exit codes |
 //! | `version` | what `--version` prints, with `-v` and without |
 //! | `wrap` | lines broken at a width |
+//! | `countdown` | how long a command that watches takes yet |
 //! | all others | the command of that name |
 
 mod balancing;
@@ -38,6 +39,7 @@ mod cluster;
 mod compare;
 pub mod config;
 mod confine;
+mod countdown;
 mod daemon;
 mod daemon_client;
 mod dead_sockets;

@@ -8,6 +8,9 @@ use evenkeel_journal::UndoReport;
 
 use crate::cli::Interval;
 
+/// What is done while interrupts are watched, for the terminal.
+pub const WATCHING: &str = "watching interrupts";
+
 /// The time of an option.
 pub fn time(interval: Interval) -> Duration {
     Duration::from_nanos(interval.ns)

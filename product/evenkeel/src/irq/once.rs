@@ -8,10 +8,11 @@ use evenkeel_control::ServiceSignals;
 use evenkeel_irq::{Accounting, Event, Mover, Observer, Program, once};
 use evenkeel_journal::{failpoint, runtime_dir};
 
-use super::common::{say, say_report, source_of_figures, time, warn, why_none};
+use super::common::{WATCHING, say, say_report, source_of_figures, time, warn, why_none};
 use super::gate::{enter, reason_against_aim};
 use super::signals::is_told_to_end;
 use crate::cli::IrqOnceArgs;
+use crate::countdown::shown;
 use crate::exit::{IMPOSSIBLE, UNSUCCESSFUL};
 use crate::supervisor;
 
@@ -44,7 +45,8 @@ pub fn main(args: &IrqOnceArgs) -> Result<i32> {
         observer.take_over();
     }
     let state = || "interrupts are watched, and nothing is moved yet".to_owned();
-    if is_told_to_end(&signals, time(args.watch), state)? {
+    let watch = time(args.watch);
+    if shown(watch, WATCHING, || is_told_to_end(&signals, watch, state))? {
         mover.close();
         warn("a signal came: nothing is moved");
         return Ok(UNSUCCESSFUL);
