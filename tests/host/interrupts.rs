@@ -5,6 +5,7 @@ use std::fs;
 use std::process::Stdio;
 
 use crate::running_daemon::Daemon;
+use crate::schema::check;
 use crate::support::*;
 use crate::worker::lines_of;
 
@@ -147,6 +148,33 @@ fn the_state_is_logged_when_a_signal_asks_for_it() {
     }
     kill(run.id() as i32, libc::SIGTERM);
     assert!(ended(&mut run).success());
+}
+
+/// With nothing to move, that is the last line. (Those of moves are looked at in guests: `interrupts`
+/// in tests/vm.)
+#[test]
+fn what_is_taken_back_is_a_line_of_json() {
+    const TEST: &str = "what_is_taken_back_is_a_line_of_json";
+    if !needs_root(TEST) || !needs_no_irqbalance(TEST) {
+        return;
+    }
+    let host = Host::new();
+    let trace = host.path("irq.pftrace");
+    // The first move would come after two rounds: after the test.
+    let words = ["irq", "run", "--interval", "60s", "--json", "--perfetto"];
+    let mut command = host.evenkeel(words);
+    let run = command.arg(&trace).stdout(Stdio::piped()).spawn().unwrap();
+    // Nothing is printed before the end. The trace tells that it has begun.
+    let has_begun = |bytes: Vec<u8>| bytes.windows(7).any(|seven| seven == b"started");
+    wait_for("its trace to begin", || fs::read(&trace).is_ok_and(has_begun));
+    kill(run.id() as i32, libc::SIGTERM);
+    let run = run.wait_with_output().unwrap();
+    assert!(run.status.success(), "{run:?}");
+    let said = text(&run.stdout);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let line: serde_json::Value = serde_json::from_str(&said).unwrap();
+    check("irq-run", &line);
+    assert!(line["undone"].is_object(), "{line}");
 }
 
 #[test]

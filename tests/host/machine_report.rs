@@ -41,6 +41,13 @@ fn a_machine_is_described_shown_and_simulated() {
     assert!(all.starts_with(report), "{all}");
     let report: serde_json::Value = serde_json::from_str(report).unwrap();
     check("machine-report", &report);
+    // Its parts are what other commands write.
+    check("doctor", &report["doctor"]);
+    check("compare", &report["programs"][0]["comparison"]);
+    let accounting = &report["accounting"];
+    if accounting.get("why_not").is_none() {
+        check("noise-verify", accounting);
+    }
     let rows = report["programs"][0]["comparison"]["rows"].as_array().unwrap();
     assert!(rows.iter().any(|row| row["contestant"] == "run"), "{report}");
     assert_eq!(report["programs"][0]["comparison"]["command"][0], "static_loop");

@@ -94,6 +94,16 @@ fn commands_that_look_print_what_their_schemas_say() {
 }
 
 #[test]
+fn noise_writes_what_its_schema_says() {
+    let host = Host::alone();
+    let path = host.path("json");
+    let words = ["noise", "hog", "--limit", "100ms", "--json", path.to_str().unwrap()];
+    let done = output(&mut host.evenkeel_lab(words));
+    assert!(done.status.success(), "{done:?}");
+    check("noise", &json(&path));
+}
+
+#[test]
 fn the_schemas_are_written_by_a_command() {
     let host = Host::new();
     let directory = host.path("schemas");

@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::Test;
 use crate::hotplug::switch;
 use crate::running_daemon::lone_worker;
+use crate::schema::check;
 use crate::stand_in::StandIn;
 use crate::support::*;
 use crate::trace::{read, read_whole};
@@ -185,6 +186,16 @@ fn a_line_leaves_the_cpu_of_a_program_and_is_given_back() {
     assert_eq!((told.first(), told.last()), (Some(&"started"), Some(&"ended")), "{seen:?}");
     assert!(told.iter().any(|what| what.starts_with("moved ttyS0 to CPU ")), "{seen:?}");
     assert!(seen.annotations.iter().any(|name| name == "taken back 1"), "{seen:?}");
+
+    // The same as lines of JSON.
+    noise.send_home();
+    let run = irq_run(&host, worker.pid, &["--json"]);
+    wait_for("the line to leave", || noise.has_left());
+    let said = end(run);
+    let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    lines.iter().for_each(|line| check("irq-run", line));
+    assert!(lines.iter().any(|line| line["moved"].is_object()), "{said}");
+    assert!(lines.last().is_some_and(|line| line["undone"].is_object()), "{said}");
 
     // What another process sets stays, and is said.
     noise.send_home();
