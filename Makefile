@@ -72,10 +72,11 @@ vm-test-if-fetched:
 
 ## make native-test    all tests but those in virtual machines
 # Without Slurm, or where it cannot be installed, the tests in tests/cluster are skipped; without Dask
-# those of sweeps on it.
+# those of sweeps on it; without Perfetto's schema the one that reads traces by it.
 native-test: build-all
 	-@scripts/slurm
 	-@scripts/setup dask
+	-@scripts/setup perfetto
 	CLANG=$$(scripts/clang) scripts/tests run native \
 		cargo test --workspace --locked --no-fail-fast $(TEST_RUNNER) -- --skip vm::
 

@@ -1,9 +1,10 @@
 //! Traces for Perfetto, read back with the numbers of its schema: `trace_packet.proto` and the files
-//! that it imports have them.
+//! that it imports have them. That these numbers are the schema's is checked by `scripts/check-trace`,
+//! which has the schema itself, from Perfetto's package on PyPI.
 //!
-//! Perfetto's own trace_processor is not asked. Its package on PyPI (`perfetto`) brings the schema, and
-//! fetches the program from another server at its first use: a test would depend on that server. Where
-//! the program is at hand, `trace_processor query FILE "SELECT name FROM slice"` shows what it reads.
+//! Perfetto's own trace_processor is not asked: that package fetches the program from another server at
+//! its first use, and a test would depend on that server. Where the program is at hand,
+//! `trace_processor query FILE "SELECT name FROM slice"` shows what it reads.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! What `run --perfetto` draws, and which files it, `irq run --perfetto` and `sched --perfetto` take.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::support::*;
 use crate::trace::read;
@@ -35,6 +35,41 @@ fn a_trace_shows_threads_causes_and_decisions() {
     }
     assert!(seen.says("started") && seen.says("ended") && seen.says(" move"), "{seen:?}");
     assert!(seen.annotations.iter().any(|name| name == "move 1"), "{seen:?}");
+}
+
+/// A run's, with tracks and events, and a simulation's, with switches of the kernel.
+#[test]
+fn traces_are_read_by_perfettos_own_schema() {
+    const TEST: &str = "traces_are_read_by_perfettos_own_schema";
+    let python = evenkeel_vm::cache().join("perfetto/bin/python");
+    let mut ask = Command::new(&python);
+    ask.args(["-c", "import perfetto.protos.perfetto.trace.perfetto_trace_pb2"]);
+    if !python.exists() || !output(&mut ask).status.success() {
+        evenkeel_skip::skip(TEST, "no schema of Perfetto (scripts/setup perfetto installs it)");
+        return;
+    }
+    let Some(_) = two_cpus(TEST) else { return };
+    let host = Host::new();
+    let [run, simulated, cut] = ["run", "simulated", "cut"].map(|name| host.path(name));
+    let flags = [&["-q", "--perfetto", run.to_str().unwrap()], &EAGER[..]].concat();
+    let worker = Worker::start(&host, &flags);
+    worker.wait_moved(&host, 2);
+    assert!(worker.end().success());
+    let words = ["sim", "run", "barrier:tasks=6,work=2ms,rounds=5", "--machine", "amc1"];
+    let mut sim = host.evenkeel_lab(words);
+    assert!(output(sim.arg("--perfetto").arg(&simulated)).status.success());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/check-trace");
+    let check = |file: &Path| output(Command::new(&python).arg(&script).arg(file));
+    for (file, has) in [(&run, " 0 switches"), (&simulated, " 0 tracks, 0 events")] {
+        let checked = check(file);
+        assert!(checked.status.success(), "{checked:?}");
+        let said = text(&checked.stdout);
+        assert!(said.contains(has) && !said.contains(" 0 packets"), "{said}");
+    }
+    // What is no trace is refused: half of its last packet is missing.
+    let bytes = std::fs::read(&run).unwrap();
+    std::fs::write(&cut, &bytes[..bytes.len() - 3]).unwrap();
+    assert_eq!(check(&cut).status.code(), Some(1));
 }
 
 #[test]
