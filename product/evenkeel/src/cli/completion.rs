@@ -4,6 +4,7 @@
 //! Bash inserts what is offered as it is, without quotes. So a name that a shell would not take as one
 //! word is not offered: a file may be named by another user, and be a command.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 
@@ -12,6 +13,7 @@ use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
 };
 use evenkeel_keel::{Parts, Zone};
+use procfs::process::{Process, all_processes};
 
 use super::compare::PLAIN_CONTESTANTS;
 
@@ -22,11 +24,13 @@ pub type Candidates = fn() -> Vec<CompletionCandidate>;
 pub type Offer = (&'static [&'static str], &'static str, Candidates);
 
 /// The options with such values.
-const OPTIONS: [Offer; 15] = [
+const OPTIONS: [Offer; 27] = [
     (&["join"], "pid", processes),
     (&["leave"], "pid", processes),
     (&["watch"], "pid", processes),
     (&["explain"], "pid", processes),
+    (&["join"], "name", programs),
+    (&["daemon"], "names", programs),
     (&["run"], "speed", || {
         words(&["auto", "cpu-capacity", "cppc", "max-frequency", "bogomips", "calibrated"])
     }),
@@ -36,12 +40,22 @@ const OPTIONS: [Offer; 15] = [
     (&["compare"], "contestants", || words(&PLAIN_CONTESTANTS)),
     (&["zone", "get"], "knob", || Zone::names().map(CompletionCandidate::new).collect()),
     (&["zone", "set"], "knob", || Zone::names().map(CompletionCandidate::new).collect()),
+    (&["ias", "agg"], "pid", processes),
+    (&["ias", "agg"], "programs", programs),
+    (&["ias", "alloc"], "groups", || words(&["llc", "l2", "node"])),
     (&["sais", "attach"], "device", devices),
+    (&["sais", "attach"], "mode", || words(&["flow", "hint"])),
+    (&["sais", "attach"], "wire", || words(&WIRES)),
+    (&["sais", "attach"], "policy", || words(&["issuer", "runner", "least-loaded", "auto"])),
+    (&["sais", "attach"], "xdp", || words(&["auto", "native", "generic"])),
+    (&["sais", "serve"], "device", devices),
+    (&["sais", "serve"], "wire", || words(&WIRES)),
     (&["irq", "run"], "program", processes),
     (&["irq", "run"], "mode", || words(&AIMS)),
     (&["irq", "plan"], "mode", || words(&AIMS)),
     (&["irq", "once"], "mode", || words(&AIMS)),
     (&["irq", "plan"], "program", processes),
+    (&["irq", "once"], "program", processes),
 ];
 
 /// The keel's policies, by the names of their options in each command that has them.
@@ -55,6 +69,9 @@ pub const POLICIES: [(&str, Candidates); 4] = [
 /// What `sched` has beside them.
 pub const SCHED: [(&str, Candidates); 2] =
     [("ias_kick", || words(&["none", "idle", "busy"])), ("zone", || words(&LEVELS))];
+
+/// How a server gives hints back.
+const WIRES: [&str; 2] = ["tcp", "paper"];
 
 /// What interrupts are moved for.
 const AIMS: [&str; 2] = ["level", "source-aware"];
@@ -141,17 +158,30 @@ pub fn words(words: &[&'static str]) -> Vec<CompletionCandidate> {
 
 /// The processes of this user, for root all, each with its command.
 fn processes() -> Vec<CompletionCandidate> {
+    let candidate = |(process, words): (Process, Vec<String>)| {
+        let pid = process.pid().to_string();
+        CompletionCandidate::new(pid).help(Some(words.join(" ").into()))
+    };
+    own_processes().map(candidate).collect()
+}
+
+/// The command names of these processes, as the kernel has them: at most 15 characters.
+fn programs() -> Vec<CompletionCandidate> {
+    let names = own_processes().filter_map(|(process, _)| Some(process.stat().ok()?.comm));
+    let names: BTreeSet<String> = names.filter(|name| !name.contains('/')).collect();
+    names.into_iter().map(CompletionCandidate::new).filter(is_plain).collect()
+}
+
+/// The processes of this user, for root all, each with its words. Kernel threads, which have none, are
+/// left out.
+fn own_processes() -> impl Iterator<Item = (Process, Vec<String>)> {
     // SAFETY: geteuid takes nothing and cannot fail.
     let own_uid = unsafe { libc::geteuid() };
-    let all = procfs::process::all_processes().into_iter().flatten().flatten();
-    let candidate = |process: procfs::process::Process| {
+    all_processes().into_iter().flatten().flatten().filter_map(move |process| {
         let is_own = own_uid == 0 || process.uid().ok()? == own_uid;
-        // A kernel thread has no words.
         let words = process.cmdline().ok().filter(|words| is_own && !words.is_empty())?;
-        let pid = process.pid().to_string();
-        Some(CompletionCandidate::new(pid).help(Some(words.join(" ").into())))
-    };
-    all.filter_map(candidate).collect()
+        Some((process, words))
+    })
 }
 
 /// The network devices of this namespace.
@@ -216,7 +246,15 @@ mod tests {
     #[test]
     fn names_that_only_the_machine_knows_are_offered() {
         let own = std::process::id().to_string();
-        assert!(offered("evenkeel join ").contains(&own));
+        for words in ["join", "ias agg", "irq run --for", "irq plan --for", "irq once --for"] {
+            assert!(offered(&format!("evenkeel {words} ")).contains(&own), "{words}");
+        }
+        let name = std::fs::read_to_string("/proc/self/comm").unwrap();
+        for words in ["join --name", "daemon --name", "ias agg --program"] {
+            let names = offered(&format!("evenkeel {words} "));
+            assert!(names.iter().any(|offer| offer == name.trim()), "{words}: {names:?}");
+        }
+        assert!(offered("evenkeel sais serve / --device ").contains(&"lo".to_owned()));
         assert!(offered("evenkeel sais attach ").contains(&"lo".to_owned()));
         assert!(offered("evenkeel run -- s").contains(&"sh".to_owned()));
         assert_eq!(offered("evenkeel sched --gate "), ["always", "zone"]);
@@ -242,6 +280,22 @@ mod tests {
             assert_eq!(offered(&format!("evenkeel sched {option} ")), values, "{option}");
             for value in values {
                 command().try_get_matches_from(["evenkeel", "sched", option, value]).unwrap();
+            }
+        }
+        for (line, count) in [
+            ("ias alloc --groups", 3),
+            ("irq once --mode", 2),
+            ("sais attach lo --mode", 2),
+            ("sais attach lo --policy", 4),
+            ("sais attach lo --wire", 2),
+            ("sais attach lo --xdp", 3),
+            ("sais serve / --wire", 2),
+        ] {
+            let values = offered(&format!("evenkeel {line} "));
+            assert_eq!(values.len(), count, "{line}: {values:?}");
+            for value in values {
+                let words = format!("evenkeel {line} {value}");
+                command().try_get_matches_from(words.split(' ')).unwrap();
             }
         }
     }
