@@ -149,6 +149,35 @@ fn cells_are_simulated_and_written() {
     assert!(html.contains(&command), "the command to repeat is missing in {html}");
 }
 
+/// The short form decides nothing: it is written where its user says so, and never over the results
+/// that are committed.
+#[test]
+fn a_short_form_leaves_the_results_of_its_folder_alone() {
+    let host = Host::new();
+    let results = host.path("docs/results");
+    std::fs::create_dir_all(&results).unwrap();
+    std::fs::write(results.join("002.md"), "measured in full").unwrap();
+    let quick = |more: &[&str]| {
+        let mut command = host.command(EVENKEEL_LAB);
+        command.args(["repro", "002", "--quick", "--parts", "tables"]).args(more);
+        output(command.current_dir(host.path(".")))
+    };
+    let run = quick(&[]);
+    let said = text(&run.stdout);
+    assert!(run.status.success(), "{run:?}");
+    // In place of a table without rows.
+    assert_eq!(said, "The short form decides nothing; it measured: tables.\n");
+    for place in ["docs/results", "docs/../docs/results/"] {
+        let refused = quick(&["--docs", place]);
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert!(text(&refused.stderr).contains("--quick decides nothing"), "{refused:?}");
+    }
+    let names: Vec<_> =
+        std::fs::read_dir(&results).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["002.md"]);
+    assert_eq!(std::fs::read_to_string(results.join("002.md")).unwrap(), "measured in full");
+}
+
 #[test]
 fn what_does_not_exist_is_refused_before_anything_is_measured() {
     let host = Host::new();

@@ -127,7 +127,7 @@ pub fn run(paper: &str, options: &Options) -> Result<i32> {
         _ if interrupt::asked().is_some() => return Ok(interrupt::exit_code()),
         measured => whole(&measured?),
     };
-    print!("{}", findings(&study));
+    print!("{}", findings(&study, options.quick));
     files.write_pages(&study)?;
     let failed = study.parts.iter().filter_map(|part| Some((&part.id, part.failed.as_ref()?)));
     let mut failed: Vec<String> = failed.map(|(id, why)| format!("{id} failed: {why}")).collect();
@@ -171,8 +171,18 @@ fn join(before: Option<Study>, now: Study, order: impl Fn(&str) -> usize) -> Stu
     study
 }
 
-/// The findings, for the terminal.
-fn findings(study: &Study) -> String {
+/// The findings, for the terminal; a table without rows is none. A short form, which decides nothing,
+/// says what it measured.
+fn findings(study: &Study, is_quick: bool) -> String {
+    let measured = study.parts.iter().filter(|part| is_quick && part.failed.is_none());
+    let measured: Vec<&str> = measured.map(|part| part.id.as_str()).collect();
+    let said = match &measured[..] {
+        [] => String::new(),
+        names => format!("The short form decides nothing; it measured: {}.\n", names.join(", ")),
+    };
+    if study.parts.iter().all(|part| part.findings.is_empty()) {
+        return said;
+    }
     let mut table = comfy_table::Table::new();
     table
         .load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY)
@@ -184,7 +194,7 @@ fn findings(study: &Study) -> String {
             table.add_row([&part.id, &one.claim, &one.paper, &one.ours, &one.bound, status]);
         }
     }
-    format!("{table}\n")
+    format!("{said}{table}\n")
 }
 
 /// The files that were asked for. They are tried before measuring: half an hour is not lost to a
@@ -301,6 +311,20 @@ mod tests {
         let options = Options { parts: vec!["figure-99".into()], ..Options::default() };
         let error = run("000", &options).unwrap_err().to_string();
         assert!(error.contains("figure-99") && error.contains("figure-8"), "{error}");
+    }
+
+    #[test]
+    fn a_short_form_says_what_it_measured_and_no_table_is_without_rows() {
+        let mut study = study(&[("tables", "Tables"), ("fit", "Fit")]);
+        study.parts[1].failed = Some("there is no room".into());
+        let measured = "The short form decides nothing; it measured: tables.\n";
+        assert_eq!(findings(&study, true), measured);
+        assert_eq!(findings(&study, false), "");
+        assert!(!page::markdown(&study).contains("What became of it"));
+        study.parts[0].findings = vec![Finding::new("cycles", "9", "no counters", Status::Cannot)];
+        let said = findings(&study, true);
+        assert!(said.starts_with(measured) && said.contains("no counters"), "{said}");
+        assert!(page::markdown(&study).contains("| tables | cycles | 9 | no counters |"));
     }
 
     #[test]

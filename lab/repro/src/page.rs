@@ -91,9 +91,11 @@ fn write_markdown(study: &Study, text: &mut String) -> fmt::Result {
     writeln!(text, "# Paper {paper} reproduced\n\n{title}\n")?;
     writeln!(text, "{}\n", measured_at(commit, command))?;
     write!(text, "{}", study.machine.markdown())?;
-    writeln!(text, "\n## What became of it\n")?;
-    writeln!(text, "| {} |", FINDING_COLUMNS.join(" | "))?;
-    writeln!(text, "|{}", " --- |".repeat(FINDING_COLUMNS.len()))?;
+    if findings(study).next().is_some() {
+        writeln!(text, "\n## What became of it\n")?;
+        writeln!(text, "| {} |", FINDING_COLUMNS.join(" | "))?;
+        writeln!(text, "|{}", " --- |".repeat(FINDING_COLUMNS.len()))?;
+    }
     for (part, finding) in findings(study) {
         let Finding { claim, paper, ours, bound, status } = finding;
         let cells = [&part.id, claim, paper, ours, bound].map(|cell| cell.replace('|', "\\|"));
