@@ -133,6 +133,7 @@ impl<How> Experiment<How> {
     /// # Errors
     /// A file cannot be read or written, or nothing can be measured.
     pub fn run(&self, options: &Options, measure: impl FnOnce() -> Result<Report>) -> Result<i32> {
+        options.check_page()?;
         let prepare = |path: &Option<std::path::PathBuf>| {
             path.as_deref().map(output::Output::prepare).transpose()
         };

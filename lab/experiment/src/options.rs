@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
+use crate::output::check_short_form;
+
 /// What is asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -31,6 +33,19 @@ pub struct Options {
     pub costs: bool,
     /// The command line, to be run again.
     pub command: String,
+}
+
+impl Options {
+    /// Whether the page may be written where it is to be.
+    ///
+    /// # Errors
+    /// A short form would be written over results that are committed.
+    pub fn check_page(&self) -> Result<()> {
+        match &self.markdown {
+            Some(page) if self.quick && self.from.is_none() => check_short_form(page),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A part of an experiment; an empty list stands for all.
@@ -96,6 +111,27 @@ pub fn choose<'a, T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_short_form_is_not_written_over_what_is_committed() {
+        let root = tempfile::tempdir().unwrap();
+        let committed = root.path().join("docs/results");
+        std::fs::create_dir_all(&committed).unwrap();
+        let page = committed.join("sais.md");
+        let options = |quick, page: PathBuf, from: Option<PathBuf>| {
+            Options { quick, markdown: Some(page), from, ..Options::default() }.check_page()
+        };
+        let why = options(true, page.clone(), None).unwrap_err().to_string();
+        assert!(why.contains("docs/results: give another directory"), "{why}");
+        assert!(options(true, committed.join("../results/sais.md"), None).is_err());
+        // What was measured in full, what an earlier one measured, and any other place.
+        assert!(options(false, page.clone(), None).is_ok());
+        assert!(options(true, page, Some("sais.json".into())).is_ok());
+        for other in [root.path().join("sais.md"), "sais.md".into(), "/no/such/sais.md".into()] {
+            assert!(options(true, other, None).is_ok());
+        }
+        assert!(Options { quick: true, ..Options::default() }.check_page().is_ok());
+    }
 
     #[test]
     fn the_baseline_is_always_there_and_beginnings_name_figures() {

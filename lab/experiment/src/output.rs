@@ -6,13 +6,32 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use tempfile::NamedTempFile;
 
 use crate::generated;
 
 /// Names of standard output. A file behind it must not be replaced by another one.
 const STDOUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
+
+/// Where results are committed, from the root of a checkout.
+const COMMITTED: &str = "docs/results";
+
+/// Whether a short form, which decides nothing, may write this page.
+///
+/// # Errors
+/// It would be written over results that are committed.
+pub fn check_short_form(page: &Path) -> Result<()> {
+    let folder = page.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let place = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    ensure!(
+        !place.ends_with(COMMITTED),
+        "--quick decides nothing and is not written to {}: give another directory",
+        folder.display()
+    );
+    Ok(())
+}
 
 /// Whether a file with this name is standard output.
 pub fn is_standard_output(path: &Path) -> bool {

@@ -24,7 +24,7 @@ use anyhow::{Context, Result, bail};
 pub use study::{Finding, Panel, Part, Point, Series, Status, Study};
 
 use evenkeel_experiment::generated::command_of_page;
-use evenkeel_experiment::output::{Output, is_standard_output};
+use evenkeel_experiment::output::{Output, check_short_form, is_standard_output};
 use evenkeel_experiment::{commit, interrupt};
 
 /// What is asked for.
@@ -205,20 +205,11 @@ struct Files {
     html: Option<(PathBuf, Output)>,
 }
 
-/// Where results are committed, from the root of a checkout.
-const COMMITTED: &str = "docs/results";
-
 impl Files {
     fn prepare(paper: &str, options: &Options) -> Result<Self> {
         let prepare = |path: PathBuf| Output::prepare(&path).map(|output| (path, output));
         if let Some(docs) = options.docs.as_ref().filter(|_| options.quick) {
-            let place = docs.canonicalize().unwrap_or_else(|_| docs.clone());
-            if place.ends_with(COMMITTED) {
-                let docs = docs.display();
-                bail!(
-                    "--quick decides nothing and is not written to {docs}: give another directory"
-                );
-            }
+            check_short_form(&docs.join(paper))?;
         }
         if options.json.as_deref().is_some_and(is_standard_output) {
             bail!("--json is written anew after each part, so it needs a file: give one");
@@ -393,7 +384,7 @@ mod tests {
     #[test]
     fn quick_runs_are_not_written_over_committed_results() {
         let directory = tempfile::tempdir().unwrap();
-        let committed = directory.path().join(COMMITTED);
+        let committed = directory.path().join("docs/results");
         std::fs::create_dir_all(&committed).unwrap();
         let options = Options { quick: true, docs: Some(committed.clone()), ..Options::default() };
         let error = run("002", &options).unwrap_err().to_string();

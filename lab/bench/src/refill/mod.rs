@@ -91,6 +91,7 @@ impl Report {
 /// written.
 pub fn run(asked: &Asked) -> Result<i32> {
     let options = &asked.options;
+    options.check_page()?;
     let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
     let json = prepare(&options.json)?;
     let machine = prepare(&asked.machine)?;

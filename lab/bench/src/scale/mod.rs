@@ -139,6 +139,7 @@ impl Cell {
 /// Something cannot be simulated, a daemon cannot be measured, or a file cannot be read or written.
 pub fn run(asked: &Asked) -> Result<i32> {
     let options = &asked.options;
+    options.check_page()?;
     let prepare = |path: &Option<PathBuf>| path.as_deref().map(Output::prepare).transpose();
     let json = prepare(&options.json)?;
     let (markdown, html) = (prepare(&options.markdown)?, prepare(&options.html)?);
