@@ -203,10 +203,10 @@ vm-kernels: vm-setup build
 
 ## make nightly        what takes longer than CI may: the units in a guest with systemd, adversaries,
 ##                     irqbalance, a network card, each kernel, benchmarks, Slurm, alerts and
-##                     containers, the release's size and start, the packages and the image installed
-##                     and used, `cargo install`, the site, reports in a browser, and arm64
+##                     containers, the packages and the image installed and used, `cargo install`, the
+##                     site, reports in a browser, arm64, the bounds of the release and its archive
 nightly: vm-units vm-adversaries vm-irqbalance vm-card vm-kernels bench-test cluster-test fleet-test \
-	check-release deb-test image-test cargo-install site screenshots arm64
+	deb-test image-test cargo-install site screenshots arm64 check-release dist
 
 ## make vm-mutate      take out each guard of the keel in turn: which test notices? (ten minutes)
 vm-mutate: vm-setup build
