@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use evenkeel_journal::{
     BanError, ChangedTable, DisplacedLine, Irqbalance, JournalError, LetGoLine, MovedLine,
-    PlaceError, Placed, Session, SessionOptions, SettingError, Standing, SupervisedSession,
-    SupervisorCommand, SupervisorError, TableError, TaskRef, UndoReport, find_irqbalance,
-    read_table, undo_earlier,
+    PlaceError, Placed, RestoredSetting, Session, SessionOptions, SettingError, Standing,
+    SupervisedSession, SupervisorCommand, SupervisorError, TableError, TaskRef, UndoReport,
+    find_irqbalance, read_table, undo_earlier,
 };
 
 use crate::decide::Move;
@@ -19,7 +19,7 @@ use crate::observe::Originals;
 use crate::rounds::{Actuator, Change, MovedByOther, Outcome};
 use crate::snapshot::SourceId;
 use crate::spread::Spread;
-use crate::{threads, xps};
+use crate::{sysfs, threads, xps};
 
 /// Between two changes of tables: a card may pause for each.
 const TABLE_PAUSE: Duration = Duration::from_secs(1);
@@ -51,6 +51,8 @@ pub struct Mover {
     irqbalance: Beside,
     /// The file of the send queue that followed a line, by the line's number.
     send_queues: BTreeMap<u32, PathBuf>,
+    /// Send queues that another process has set since: they follow no line any more.
+    left_queues: BTreeSet<PathBuf>,
     /// When a table was changed last.
     table_changed: Option<Instant>,
 }
@@ -86,6 +88,7 @@ impl Mover {
             standing: Originals::of(&Standing::read(directory)),
             irqbalance: if takes_over { Beside::TakesOver(Vec::new()) } else { Beside::Yields },
             send_queues: BTreeMap::new(),
+            left_queues: BTreeSet::new(),
             table_changed: None,
         })
     }
@@ -161,16 +164,35 @@ impl Mover {
     /// line back.
     fn have_send_queue_follow(&mut self, line: u32, step: &Move) -> Result<(), MoveError> {
         let following = xps::following(&self.root, line, &step.name, step.to);
+        let following = following.filter(|(file, _)| !self.left_queues.contains(file));
         let Some((file, mask)) = following else { return Ok(()) };
         match self.session.supervised()?.change_setting(&file, &mask) {
             Ok(true) => {
                 self.send_queues.insert(line, file);
             }
-            Ok(false) => {}
+            // It has that mask, as before the first move; or another process has set it since.
+            Ok(false) => {
+                self.send_queues.remove(&line);
+                if sysfs::text(&file).is_some_and(|now| now != mask) {
+                    self.left_queues.insert(file);
+                }
+            }
             Err(SettingError::Journal(why)) => return Err(why.into()),
             Err(why) => tracing::debug!("{why}"),
         }
         Ok(())
+    }
+
+    /// Has the send queue of a line that is not moved any more be as it was before.
+    fn restore_send_queue(&mut self, line: u32) {
+        let Some(file) = self.send_queues.remove(&line) else { return };
+        match self.session.session().restore_setting(&file) {
+            Ok(RestoredSetting::Kept { .. }) => {
+                self.left_queues.insert(file);
+            }
+            Ok(_) => {}
+            Err(why) => tracing::debug!("{why}"),
+        }
     }
 
     /// Takes everything back.
@@ -201,14 +223,10 @@ impl Actuator for Mover {
         let session = self.session.session();
         let before = numbers_of_lines(session);
         let lines = session.release_changed_lines()?;
-        for line in before.difference(&numbers_of_lines(session)) {
-            session.allow_line(*line);
-            // Its send queue, too.
-            if let Some(Err(why)) =
-                self.send_queues.remove(line).map(|file| session.restore_setting(&file))
-            {
-                tracing::debug!("{why}");
-            }
+        let after = numbers_of_lines(session);
+        for line in before.difference(&after) {
+            self.session.session().allow_line(*line);
+            self.restore_send_queue(*line);
         }
         let by_other = |LetGoLine { number, name, found }| {
             Change::ByOther(MovedByOther { source: SourceId::Line(number), name, found })
@@ -221,6 +239,7 @@ impl Actuator for Mover {
         let let_go = lines.let_go.into_iter().map(by_other);
         let mut changes: Vec<Change> =
             let_go.chain(lines.displaced.into_iter().map(set_back)).collect();
+        let session = self.session.session();
         self.placed.retain(|number, (task, name)| {
             let Some(cpu) = session.pinned_cpu(task) else { return false };
             // Its place: nothing is done but to look whether the thread is still there.
@@ -259,8 +278,10 @@ impl Actuator for Mover {
             Err(why) => Outcome::Refused { why: why.to_string() },
         };
         self.allow_unless_moved(line);
-        if outcome == Outcome::Moved {
-            self.have_send_queue_follow(line, step)?;
+        match outcome {
+            Outcome::Moved => self.have_send_queue_follow(line, step)?,
+            Outcome::LetGo { .. } => self.restore_send_queue(line),
+            Outcome::Nothing | Outcome::Refused { .. } => {}
         }
         Ok(outcome)
     }
@@ -413,10 +434,9 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap().trim(), "0 1 0 1");
     }
 
-    #[test]
-    fn the_send_queue_of_a_line_follows_it_and_comes_back() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path();
+    /// Files that stand for the affinity of line 4, which is on CPUs 0 and 1, and for the CPUs of its
+    /// send queue, which CPU 0 uses.
+    fn put_line_with_queue(root: &Path) -> [PathBuf; 2] {
         let file = put_line(root, 4);
         fs::write(root.join("sys/kernel/irq/4/actions"), "eth0-TxRx-0\n").unwrap();
         let place = root.join("sys/devices/pci0");
@@ -427,13 +447,27 @@ mod tests {
         std::os::unix::fs::symlink(&place, root.join("sys/class/net/eth0/device")).unwrap();
         let mask = queue.join("xps_cpus");
         fs::write(&mask, "1\n").unwrap();
-        let value = |file: &Path| fs::read_to_string(file).unwrap().trim().to_owned();
+        [file, mask]
+    }
+
+    fn value(file: &Path) -> String {
+        fs::read_to_string(file).unwrap().trim().to_owned()
+    }
+
+    /// The move of that line.
+    fn with_queue(to: u32) -> Move {
+        Move { name: "eth0-TxRx-0".to_owned(), to, ..to_cpu_1(4) }
+    }
+
+    #[test]
+    fn the_send_queue_of_a_line_follows_it_and_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, mask] = put_line_with_queue(folder.path());
         let move_it = |mover: &mut Mover| {
-            let step = Move { name: "eth0-TxRx-0".to_owned(), ..to_cpu_1(4) };
-            assert_eq!(mover.carry_out(&step).unwrap(), Outcome::Moved);
+            assert_eq!(mover.carry_out(&with_queue(1)).unwrap(), Outcome::Moved);
             assert_eq!((value(&file), value(&mask)), ("1".to_owned(), "2".to_owned()));
         };
-        let mut mover = yielding(root);
+        let mut mover = yielding(folder.path());
         move_it(&mut mover);
         // Another process moves the line: the send queue is as before.
         fs::write(&file, "0\n").unwrap();
@@ -441,8 +475,46 @@ mod tests {
         assert_eq!((value(&file), value(&mask)), ("0".to_owned(), "1".to_owned()));
         fs::write(&file, "0-1\n").unwrap();
         move_it(&mut mover);
+        // The same, and it is seen by the next move.
+        fs::write(&file, "0\n").unwrap();
+        let outcome = mover.carry_out(&with_queue(1)).unwrap();
+        assert!(matches!(outcome, Outcome::LetGo { .. }), "{outcome:?}");
+        assert_eq!((value(&file), value(&mask)), ("0".to_owned(), "1".to_owned()));
+        fs::write(&file, "0-1\n").unwrap();
+        move_it(&mut mover);
+        // Back to its first CPU.
+        assert_eq!(mover.carry_out(&with_queue(0)).unwrap(), Outcome::Moved);
+        assert_eq!((value(&file), value(&mask)), ("0".to_owned(), "1".to_owned()));
+        move_it(&mut mover);
         assert!(mover.close().is_clean());
         assert_eq!((value(&file), value(&mask)), ("0-1".to_owned(), "1".to_owned()));
+    }
+
+    #[test]
+    fn a_send_queue_that_another_process_has_set_follows_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, mask] = put_line_with_queue(folder.path());
+        let mut mover = yielding(folder.path());
+        assert_eq!(mover.carry_out(&with_queue(1)).unwrap(), Outcome::Moved);
+        fs::write(&mask, "4\n").unwrap();
+        for to in [0, 1, 0] {
+            assert_eq!(mover.carry_out(&with_queue(to)).unwrap(), Outcome::Moved);
+            assert_eq!((value(&file), value(&mask)), (to.to_string(), "4".to_owned()));
+        }
+        assert!(mover.close().is_clean());
+        // The same where the line is let go before the send queue is looked at.
+        let folder = tempfile::tempdir().unwrap();
+        let [file, mask] = put_line_with_queue(folder.path());
+        let mut mover = yielding(folder.path());
+        assert_eq!(mover.carry_out(&with_queue(1)).unwrap(), Outcome::Moved);
+        fs::write(&mask, "4\n").unwrap();
+        fs::write(&file, "0\n").unwrap();
+        assert_eq!(mover.look().unwrap().len(), 1);
+        fs::write(&file, "0-1\n").unwrap();
+        assert_eq!(mover.carry_out(&with_queue(1)).unwrap(), Outcome::Moved);
+        assert_eq!(value(&mask), "4");
+        assert!(mover.close().is_clean());
+        assert_eq!((value(&file), value(&mask)), ("0-1".to_owned(), "4".to_owned()));
     }
 
     /// One that leaves irqbalance alone.
