@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use evenkeel_irq::{
-    Accounting, Aim, Cpu, Held, Originals, Plan, Snapshot, SourceId, Stay, irqbalance_runs,
+    Accounting, Aim, Cpu, Held, Originals, Plan, Snapshot, Source, SourceId, Stay, irqbalance_runs,
     plan_for, watch,
 };
 use evenkeel_journal::{Standing, buckets_by_queue, runtime_dir};
@@ -40,6 +40,8 @@ const NAMED: usize = 3;
 const NAMED_PCT: f64 = 0.05;
 /// Softirqs that belong to no source.
 const OTHER: &str = "softirqs of no line";
+/// Sources of which `status` says where their packets are received.
+const RECEIVERS: usize = 16;
 /// Width of the notes, in columns.
 const WIDTH: usize = 80;
 
@@ -73,6 +75,7 @@ fn status(args: &IrqStatusArgs) -> Result<i32> {
     println!("{}\n", table(&snapshot).trim_fmt());
     notes(&snapshot).iter().for_each(|line| println!("{line}"));
     picture(&snapshot).iter().for_each(|line| println!("{line}"));
+    receivers(&snapshot).iter().for_each(|line| println!("{line}"));
     cards::lines(&snapshot.devices).iter().for_each(|line| println!("{line}"));
     standing_lines(&standing).iter().for_each(|line| println!("{line}"));
     Ok(0)
@@ -304,9 +307,33 @@ fn picture(snapshot: &Snapshot) -> Vec<String> {
     lines
 }
 
+/// A heading and one line for each source that brings what threads receive, the busiest first: on which
+/// CPU most of that is received. Without any, no line.
+fn receivers(snapshot: &Snapshot) -> Vec<String> {
+    let brings = |source: &Source| source.napis.iter().any(|napi| !napi.received_bytes.is_empty());
+    let mut sources: Vec<&Source> =
+        snapshot.sources.iter().filter(|source| brings(source)).collect();
+    sources.sort_by_key(|source| (std::cmp::Reverse(source.total_ns()), source.id));
+    let line = |source: &Source| {
+        let (cpu, share_pct) = source.consumer()?;
+        let (name, id) = (&source.name, source.id);
+        let on = &source.effective;
+        Some(format!("    {name} ({id}), on CPU {on}: {share_pct} % on CPU {cpu}"))
+    };
+    let mut lines: Vec<String> = sources.iter().copied().take(RECEIVERS).filter_map(line).collect();
+    if sources.len() > RECEIVERS {
+        lines.push(format!("    and {} more", sources.len() - RECEIVERS));
+    }
+    if !lines.is_empty() {
+        let heading = "Where threads receive what is brought, by one of eight calls that receive:";
+        lines.insert(0, heading.to_owned());
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
-    use evenkeel_irq::{Source, StayingTable, Unspread};
+    use evenkeel_irq::{Napi, StayingTable, Unspread};
 
     use super::*;
 
@@ -382,6 +409,30 @@ mod tests {
         assert!(said[0].starts_with("spread eth0: 2 of 4 buckets of queue 0"), "{said:?}");
         assert!(said[1].starts_with("stays eth1: it has no RSS indirection table"), "{said:?}");
         assert_eq!(said.len(), 2, "{said:?}");
+    }
+
+    #[test]
+    fn it_is_said_where_packets_are_received() {
+        let mut seen = snapshot();
+        assert!(receivers(&seen).is_empty());
+        let brings = |received_bytes: &[(u32, u64)]| Napi {
+            device: "eth0".to_owned(),
+            napi_id: 9,
+            packets: 1,
+            polls: 1,
+            received_bytes: received_bytes.iter().copied().collect(),
+        };
+        seen.sources[0].napis = vec![brings(&[]), brings(&[(0, 1)])];
+        seen.sources[1].napis = vec![brings(&[(0, 1), (1, 2)]), brings(&[(1, 1)])];
+        let wanted = [
+            "Where threads receive what is brought, by one of eight calls that receive:",
+            "    virtio0-reporting_vq (line 25), on CPU 0: 75 % on CPU 1",
+            "    virtio0-reporting_vq (line 24), on CPU 0: 100 % on CPU 0",
+        ];
+        assert_eq!(receivers(&seen), wanted);
+        seen.sources = vec![seen.sources[0].clone(); 40];
+        let lines = receivers(&seen);
+        assert_eq!((lines.len(), lines.last().unwrap().as_str()), (18, "    and 24 more"));
     }
 
     #[test]

@@ -59,22 +59,25 @@ fn bpf(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> CountersError {
 /// Exact counters that run. Dropping them detaches all programs.
 pub struct Counters {
     _links: Vec<Link>,
+    /// Of the program that sees which CPUs receive; none: consumers are not watched.
+    consumers_link: Option<Link>,
     lines: MapHandle,
     napis: MapHandle,
     infos: MapHandle,
     softirqs: MapHandle,
-    /// None: consumers are not watched.
+    /// None: consumers cannot be watched.
     consumers: Option<MapHandle>,
-    _object: Object,
+    object: Object,
 }
 
 impl Counters {
-    /// Loads and attaches them. `does_watch_consumers`: with the program that sees on which CPU each
-    /// NAPI instance's packets are received, which no kernel before 6.3 has.
+    /// Loads and attaches them. `can_watch_consumers`: also loads the program that sees on which CPU
+    /// each NAPI instance's packets are received, which `watch_consumers` attaches. No kernel before 6.3
+    /// has its tracepoint.
     ///
     /// # Errors
     /// All of [`CountersError`].
-    pub fn open(does_watch_consumers: bool) -> Result<Self, CountersError> {
+    pub fn open(can_watch_consumers: bool) -> Result<Self, CountersError> {
         evenkeel_cbinfo::support()?;
         if fs::read_to_string(REAL_TIME).is_ok_and(|text| text.trim() == "1") {
             return Err(CountersError::RealTime);
@@ -90,7 +93,7 @@ impl Counters {
             map.set_max_entries(count_lines() + SPARE_LINES).map_err(bpf("sizing the counters"))?;
         }
         for mut program in open.progs_mut().filter(|program| program.name() == ON_RECEIVE) {
-            program.set_autoload(does_watch_consumers);
+            program.set_autoload(can_watch_consumers);
         }
         let object = open.load().map_err(bpf("loading the programs"))?;
         let mut links = Vec::new();
@@ -98,8 +101,7 @@ impl Counters {
         for is_entry in [false, true] {
             for program in object.progs_mut() {
                 let name = program.name().to_string_lossy().into_owned();
-                let is_loaded = does_watch_consumers || name != ON_RECEIVE;
-                if is_loaded && name.ends_with("_entry") == is_entry {
+                if name != ON_RECEIVE && name.ends_with("_entry") == is_entry {
                     links.push(program.attach().map_err(bpf("attaching to interrupts"))?);
                 }
             }
@@ -109,13 +111,33 @@ impl Counters {
             napis: map::<RawNapi>(&object, "napis")?,
             infos: map::<RawInfo>(&object, "infos")?,
             softirqs: map::<RawSoftirqs>(&object, "softirqs")?,
-            consumers: match does_watch_consumers {
+            consumers: match can_watch_consumers {
                 true => Some(map::<u64>(&object, "consumers")?),
                 false => None,
             },
             _links: links,
-            _object: object,
+            consumers_link: None,
+            object,
         })
+    }
+
+    /// From now on sees on which CPUs packets are received, or not for now: that costs something at each
+    /// call that receives. Where it cannot be seen, nothing happens.
+    ///
+    /// # Errors
+    /// The kernel refuses to attach the program.
+    pub(crate) fn watch_consumers(&mut self, does_watch: bool) -> Result<(), CountersError> {
+        if !does_watch {
+            self.consumers_link = None;
+            return Ok(());
+        }
+        if self.consumers.is_none() || self.consumers_link.is_some() {
+            return Ok(());
+        }
+        for program in self.object.progs_mut().filter(|program| program.name() == ON_RECEIVE) {
+            self.consumers_link = Some(program.attach().map_err(bpf("attaching to receptions"))?);
+        }
+        Ok(())
     }
 
     /// All sums since [`Counters::open`].

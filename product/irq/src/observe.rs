@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use evenkeel_journal::{Irqbalance, Standing, affinity, effective_cpuset, find_irqbalance};
 use evenkeel_machine::{CpuSet, Machine};
 
-use crate::counters::Counters;
+use crate::counters::{Counters, CountersError};
 use crate::decide::{Aim, can_move, plan_for};
 use crate::devices;
 use crate::gauge::Gauge;
@@ -107,7 +107,7 @@ impl Observer {
     /// All of [`ObserveError`].
     pub fn start(aim: Aim) -> Result<Self, ObserveError> {
         let machine = Machine::from_sysfs(Path::new("/"))?;
-        let counters = Counters::open(aim == Aim::SourceAware).map_err(|why| why.to_string());
+        let counters = open(aim).map_err(|why| why.to_string());
         let mut threads = Threads::default();
         let gauge = Gauge::read(counters.as_ref().ok(), &mut threads)?;
         let last = Some(read(&counters, &threads)?);
@@ -140,6 +140,21 @@ impl Observer {
         &self.taken_pct
     }
 
+    /// From now on sees on which CPUs packets are received, where the kernel can show it. With the aim
+    /// `source-aware` that is so from the start; to level, [`Observer::observe`] does it while a change
+    /// of a table is possible.
+    pub fn watch_consumers(&mut self) {
+        self.see_consumers(true);
+    }
+
+    fn see_consumers(&mut self, does_see: bool) {
+        if let Ok(counters) = &mut self.counters
+            && let Err(why) = counters.watch_consumers(does_see)
+        {
+            tracing::debug!("{why}");
+        }
+    }
+
     /// Has lines moved although irqbalance runs.
     pub fn take_over(&mut self) {
         self.takes_over = true;
@@ -165,14 +180,22 @@ impl Observer {
         self.gauge = now;
         if !can_move(burden, self.aim, !protected.is_empty()) {
             self.last = None;
+            if self.aim == Aim::Level {
+                self.see_consumers(false);
+            }
             return Ok(None);
+        }
+        // A queue that has nothing to do may get buckets of a busy one.
+        let may_spread = self.aim == Aim::Level && is_hot(burden.largest_ns, burden.interval_ns);
+        if may_spread {
+            // A queue stays as it is if what it brings is received on its CPU. That is seen from now on
+            // only, but a change is made only if the next round plans it, too.
+            self.see_consumers(true);
         }
         if self.last.is_none() {
             self.last = Some(read(&self.counters, &self.threads)?);
             return Ok(None);
         }
-        // A queue that has nothing to do may get buckets of a busy one.
-        let may_spread = self.aim == Aim::Level && is_hot(burden.largest_ns, burden.interval_ns);
         let which = if may_spread { Lines::BusyDevices } else { Lines::Busy };
         let mut snapshot = self.snapshot_of(protected, originals, false, which)?;
         let is_line = |id: SourceId| matches!(id, SourceId::Line(_));
@@ -304,8 +327,21 @@ fn busy_lines(totals: &Totals) -> BTreeSet<u32> {
     interrupted.map(|(number, _)| *number).chain(polled).collect()
 }
 
-/// Observes for this long what moves with this aim depend on. `originals` is of what stands as an
-/// earlier `evenkeel irq once` left it.
+/// Loads the counters; with the aim `source-aware`, consumers are watched from the start.
+fn open(aim: Aim) -> Result<Counters, CountersError> {
+    match (Counters::open(true), aim) {
+        (Ok(mut counters), Aim::SourceAware) => {
+            counters.watch_consumers(true)?;
+            Ok(counters)
+        }
+        // A kernel before 6.3 shows no receptions: moves that level need none.
+        (Err(CountersError::Bpf { .. }), Aim::Level) => Counters::open(false),
+        (opened, _) => opened,
+    }
+}
+
+/// Observes for this long what moves with this aim depend on, and which CPUs receive. `originals` is of
+/// what stands as an earlier `evenkeel irq once` left it.
 ///
 /// # Errors
 /// All of [`ObserveError`].
@@ -316,6 +352,7 @@ pub fn watch(
     originals: &Originals,
 ) -> Result<Snapshot, ObserveError> {
     let mut observer = Observer::start(aim)?;
+    observer.watch_consumers();
     std::thread::sleep(time);
     observer.snapshot(protected, originals)
 }

@@ -17,6 +17,7 @@ use libbpf_sys::{
     bpf_prog_load_opts,
 };
 use nix::net::if_::if_nametoindex;
+use serde_json::Value;
 
 use super::can_run;
 use super::net::{DEVICE, Namespace, Network, SERVER, run_on};
@@ -144,6 +145,21 @@ impl Drop for Mover {
     }
 }
 
+/// The CPU on which most of what each queue's thread brings is received, by `evenkeel irq status`.
+fn consumers(host: &Host) -> Vec<u32> {
+    let status = output(&mut host.evenkeel(["irq", "status", "--json"]));
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    let prefix = format!("napi/{DEVICE}-");
+    let sources = status["sources"].as_array().unwrap().iter();
+    let is_ours = |source: &&Value| source["name"].as_str().unwrap().starts_with(&prefix);
+    let consumer = |source: &Value| {
+        let received = source["napis"][0]["received_bytes"].as_object()?;
+        let most = received.iter().max_by_key(|(_, bytes)| bytes.as_u64())?;
+        most.0.parse().ok()
+    };
+    sources.filter(is_ours).filter_map(consumer).collect()
+}
+
 /// Sends bursts by a queue until it is told to end.
 fn serve(mut stream: TcpStream, queue: u32, is_over: &AtomicBool) {
     let mark = queue + 1;
@@ -216,6 +232,11 @@ fn each_queue_is_processed_where_its_connection_is_consumed() {
         let judged = || home.load(Ordering::Relaxed) + away.load(Ordering::Relaxed);
         wait_for("the receptions", || judged() >= 2 * JUDGED);
         is_judging.store(false, Ordering::Relaxed);
+        let mut seen = consumers(&host);
+        seen.sort_unstable();
+        let mut cpus = vec![first, second];
+        cpus.sort_unstable();
+        assert_eq!(seen, cpus, "where `irq status` sees them received");
         let (home, away) = (home.load(Ordering::Relaxed), away.load(Ordering::Relaxed));
         assert!(home >= 99 * away, "{home} at home, {away} not");
         drop(mover);
