@@ -106,7 +106,7 @@ pub(crate) fn net_rx(root: &Path) -> PerCpu {
 
 /// The network device of each line, in this network namespace.
 pub(crate) fn devices(root: &Path) -> BTreeMap<u32, String> {
-    let mut devices = BTreeMap::new();
+    let mut devices: BTreeMap<u32, Vec<String>> = BTreeMap::new();
     let entries = fs::read_dir(root.join("sys/class/net")).into_iter().flatten().flatten();
     for entry in entries {
         let Ok(device) = entry.path().join("device").canonicalize() else { continue };
@@ -116,10 +116,21 @@ pub(crate) fn devices(root: &Path) -> BTreeMap<u32, String> {
         let lines =
             found.and_then(|place| fs::read_dir(place).ok()).into_iter().flatten().flatten();
         for line in lines.filter_map(|line| line.file_name().to_str()?.parse::<u32>().ok()) {
-            devices.insert(line, name.clone());
+            devices.entry(line).or_default().push(name.clone());
         }
     }
-    devices
+    let of_line = |(line, names)| Some((line, device_of(root, line, names)?));
+    devices.into_iter().filter_map(of_line).collect()
+}
+
+/// The device of a line that these list. Devices of one card list the same lines: then it is the one in
+/// the line's name, and without that it is not known.
+fn device_of(root: &Path, line: u32, mut names: Vec<String>) -> Option<String> {
+    if names.len() > 1 {
+        let line = format!("-{}", name(root, line)?);
+        names.retain(|device| line.contains(&format!("-{device}-")));
+    }
+    names.pop().filter(|_| names.is_empty())
 }
 
 /// The queue that a handler's name ends with: 3 for `eth0-TxRx-3`, `virtio2-input.3` and
@@ -134,12 +145,15 @@ pub(crate) fn queue(name: &str) -> Option<u32> {
 }
 
 /// Whether a handler with this name is for a queue that receives: not for one that only sends, as
-/// `virtio2-output.3` and `eth0-tx-3` are. `ens5-Tx-Rx-3` is for both.
+/// `virtio2-output.3` and `eth0-tx-3` are, nor for one by which the driver programs the card, as
+/// `i40e-0000:3b:00.0:fdir-TxRx-0` and `ice-0000:3b:00.0:ctrl-TxRx-0` are, which have the number of a
+/// queue that receives. `ens5-Tx-Rx-3` is for both.
 pub(crate) fn is_for_receiving(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let is_for_sending =
         name.contains("output") || (name.contains("-tx-") && !name.contains("-rx"));
-    queue(&name).is_some() && !is_for_sending
+    let is_for_driver = [":fdir-", ":ctrl-"].iter().any(|part| name.contains(part));
+    queue(&name).is_some() && !is_for_sending && !is_for_driver
 }
 
 /// The names of the handlers of a line; `None`: it has none.
@@ -198,6 +212,36 @@ mod tests {
         for name in ["virtio2-output.3", "eth0-tx-2", "virtio2-config", "eth0"] {
             assert!(!is_for_receiving(name), "{name}");
         }
+        for name in ["i40e-0000:3b:00.0:fdir-TxRx-0", "ice-0000:3b:00.0:ctrl-TxRx-0"] {
+            assert!(!is_for_receiving(name), "{name}");
+        }
+        assert!(is_for_receiving("i40e-eth0-TxRx-0"));
+    }
+
+    #[test]
+    fn of_the_devices_of_one_card_a_line_has_that_which_its_name_says() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let card = root.join("sys/devices/pci0/0000:3b:00.0");
+        fs::create_dir_all(card.join("msi_irqs")).unwrap();
+        for (line, name) in [(30, "ice-eth1-TxRx-0"), (31, "mlx5_comp0@pci:1"), (32, "eth10-1")] {
+            fs::write(card.join(format!("msi_irqs/{line}")), "").unwrap();
+            fs::create_dir_all(root.join(format!("sys/kernel/irq/{line}"))).unwrap();
+            fs::write(root.join(format!("sys/kernel/irq/{line}/actions")), name).unwrap();
+        }
+        let put_device = |name: &str| {
+            let device = root.join("sys/class/net").join(name);
+            fs::create_dir_all(&device).unwrap();
+            std::os::unix::fs::symlink(&card, device.join("device")).unwrap();
+        };
+        put_device("eth1");
+        let all = [30, 31, 32].map(|line| (line, "eth1".to_owned()));
+        assert_eq!(devices(root), all.into());
+        // Ports of one card, or representors of its virtual functions.
+        put_device("eth0");
+        put_device("eth10");
+        let named = [(30, "eth1".to_owned()), (32, "eth10".to_owned())];
+        assert_eq!(devices(root), named.into());
     }
 
     #[test]
