@@ -13,6 +13,7 @@ const CONFIG: Target = Target {
         "[daemon]\n",
         "[irq]\n",
         "source-aware",
+        "both",
         "[sched]\n",
         "[zone]\n",
         "[ias]\n",
