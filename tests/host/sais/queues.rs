@@ -1,10 +1,10 @@
-//! A virtual card with a receive queue for each of two connections: threaded NAPI polls each queue in a
-//! kernel thread of its own, and a program at the sender chooses the queue. `evenkeel irq run --mode
-//! source-aware` brings each thread to the CPU on which its connection is consumed; no program of ours
-//! is on the packets' way.
+//! A virtual card with a receive queue for each of two connections, of TCP or of UDP: threaded NAPI polls
+//! each queue in a kernel thread of its own, and a program at the sender chooses the queue. `evenkeel irq
+//! run --mode source-aware` brings each thread to the CPU on which its connection is consumed; no program
+//! of ours is on the packets' way.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -24,10 +24,13 @@ use super::net::{DEVICE, Namespace, Network, SERVER, run_on};
 use super::traffic::incoming_cpu;
 use crate::support::*;
 
-const PORT: u16 = 9000;
 /// A burst of a server, and the pause after it: a load that a CPU has time for.
 const BURST_BYTES: usize = 32 << 10;
 const PAUSE: Duration = Duration::from_millis(1);
+/// A burst of UDP comes in datagrams of this length, so that they take time enough to be noticed.
+const DATAGRAM_BYTES: usize = 700;
+/// Until a consumer of UDP looks whether the test is over.
+const SILENCE: Duration = Duration::from_millis(100);
 /// Receptions that are judged, of each connection.
 const JUDGED: u32 = 1000;
 
@@ -160,13 +163,69 @@ fn consumers(host: &Host) -> Vec<u32> {
     sources.filter(is_ours).filter_map(consumer).collect()
 }
 
+/// An end of a connection.
+trait End: AsRawFd + Send {
+    /// Sends a burst; false: the other end is gone.
+    fn send_burst(&mut self, burst: &[u8]) -> bool;
+
+    /// Receives something, or nothing for a while; false: the other end is gone.
+    fn receive(&mut self, room: &mut [u8]) -> bool;
+}
+
+impl End for TcpStream {
+    fn send_burst(&mut self, burst: &[u8]) -> bool {
+        self.write_all(burst).is_ok()
+    }
+
+    fn receive(&mut self, room: &mut [u8]) -> bool {
+        self.read(room).is_ok_and(|bytes| bytes > 0)
+    }
+}
+
+impl End for UdpSocket {
+    fn send_burst(&mut self, burst: &[u8]) -> bool {
+        // A full queue loses some.
+        burst.chunks(DATAGRAM_BYTES).for_each(|datagram| drop(self.send(datagram)));
+        true
+    }
+
+    fn receive(&mut self, room: &mut [u8]) -> bool {
+        let _ = self.recv(room);
+        true
+    }
+}
+
+/// A connection of TCP: the client's end, and the server's.
+fn tcp(network: &Network) -> [TcpStream; 2] {
+    let listener = network.server.within(|| TcpListener::bind(("0.0.0.0", 0)).unwrap());
+    let address = SocketAddr::from((Network::address(), listener.local_addr().unwrap().port()));
+    let client = network.client.within(|| TcpStream::connect(address).unwrap());
+    let (server, _) = listener.accept().unwrap();
+    [client, server]
+}
+
+/// The same of UDP.
+fn udp(network: &Network) -> [UdpSocket; 2] {
+    let ends = [(&network.client, 1), (&network.server, 2)];
+    let [(client, of_client), (server, of_server)] =
+        ends.map(|(namespace, end): (&Namespace, u8)| {
+            let socket = namespace.within(|| UdpSocket::bind(("0.0.0.0", 0)).unwrap());
+            let port = socket.local_addr().unwrap().port();
+            (socket, SocketAddr::from(([198, 18, 1, end], port)))
+        });
+    client.connect(of_server).unwrap();
+    server.connect(of_client).unwrap();
+    client.set_read_timeout(Some(SILENCE)).unwrap();
+    [client, server]
+}
+
 /// Sends bursts by a queue until it is told to end.
-fn serve(mut stream: TcpStream, queue: u32, is_over: &AtomicBool) {
+fn serve(mut end: impl End, queue: u32, is_over: &AtomicBool) {
     let mark = queue + 1;
     // SAFETY: the mark is as long as it is said to be.
     let result = unsafe {
         libc::setsockopt(
-            stream.as_raw_fd(),
+            end.as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_MARK,
             (&raw const mark).cast(),
@@ -176,7 +235,7 @@ fn serve(mut stream: TcpStream, queue: u32, is_over: &AtomicBool) {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
     let burst = vec![7; BURST_BYTES];
     while !is_over.load(Ordering::Relaxed) {
-        if stream.write_all(&burst).is_err() {
+        if !end.send_burst(&burst) {
             return;
         }
         std::thread::sleep(PAUSE);
@@ -185,31 +244,36 @@ fn serve(mut stream: TcpStream, queue: u32, is_over: &AtomicBool) {
 
 #[test]
 fn each_queue_is_processed_where_its_connection_is_consumed() {
-    const TEST: &str = "each_queue_is_processed_where_its_connection_is_consumed";
-    let Some((first, second)) = can_run(TEST) else { return };
-    if !needs_no_irqbalance(TEST) {
+    each_queue_goes_home("each_queue_is_processed_where_its_connection_is_consumed", tcp);
+}
+
+#[test]
+fn each_queue_is_processed_where_its_datagrams_are_consumed() {
+    each_queue_goes_home("each_queue_is_processed_where_its_datagrams_are_consumed", udp);
+}
+
+fn each_queue_goes_home<E: End>(test: &str, connect: impl Fn(&Network) -> [E; 2]) {
+    let Some((first, second)) = can_run(test) else { return };
+    if !needs_no_irqbalance(test) {
         return;
     }
     let host = Host::alone();
     let network = network();
     wait_for("the queues' threads", || queue_threads().len() == 2);
     let Some(_director) = network.server.within(|| Director::start(SERVER)) else {
-        return evenkeel_skip::skip(TEST, "this kernel has no TCX (Linux 6.6)");
+        return evenkeel_skip::skip(test, "this kernel has no TCX (Linux 6.6)");
     };
-    let listener = network.server.within(|| TcpListener::bind(("0.0.0.0", PORT)).unwrap());
-    let address = SocketAddr::from((Network::address(), PORT));
     let (is_over, is_judging) = (AtomicBool::new(false), AtomicBool::new(false));
     let (home, away) = (AtomicU32::new(0), AtomicU32::new(0));
     std::thread::scope(|scope| {
         for (queue, cpu) in [first, second].into_iter().enumerate() {
-            let client = network.client.within(|| TcpStream::connect(address).unwrap());
-            let (server, _) = listener.accept().unwrap();
+            let [client, server] = connect(&network);
             let (is_over, is_judging, home, away) = (&is_over, &is_judging, &home, &away);
             scope.spawn(move || serve(server, queue as u32, is_over));
             scope.spawn(move || {
                 run_on(&just(cpu));
                 let (mut client, mut room) = (client, vec![0; BURST_BYTES]);
-                while client.read(&mut room).is_ok_and(|bytes| bytes > 0) {
+                while client.receive(&mut room) {
                     if is_judging.load(Ordering::Relaxed) {
                         let is_home = incoming_cpu(&client) == cpu;
                         (if is_home { home } else { away }).fetch_add(1, Ordering::Relaxed);

@@ -167,14 +167,14 @@ impl Client {
     }
 }
 
-/// Where the last packet of a connection arrived, as the kernel has it.
-pub fn incoming_cpu(stream: &TcpStream) -> u32 {
+/// Where the last packet of a socket arrived, as the kernel has it.
+pub fn incoming_cpu(socket: &impl AsRawFd) -> u32 {
     let mut cpu: libc::c_int = -1;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: `cpu` has room for `length` bytes.
     let result = unsafe {
         libc::getsockopt(
-            stream.as_raw_fd(),
+            socket.as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_INCOMING_CPU,
             (&raw mut cpu).cast(),
