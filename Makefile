@@ -80,8 +80,8 @@ native-test: build-all
 	CLANG=$$(scripts/clang) scripts/tests run native \
 		cargo test --workspace --locked --no-fail-fast $(TEST_RUNNER) -- --skip vm::
 
-## make kill-soak      kill run, the daemon and sais at KILLS (200) random moments each, by KILL_SEED
-##                     (1): all that is left is undone (ten minutes)
+## make kill-soak      kill run, the daemon, sais and irq run at KILLS (200) random moments each, by
+##                     KILL_SEED (1): all that is left is undone (twenty minutes)
 kill-soak: build
 	EVENKEEL_KILLS=$(KILLS) EVENKEEL_KILL_SEED=$(KILL_SEED) CLANG=$$(scripts/clang) \
 		cargo test --workspace --locked --test host $(TEST_RUNNER) -- --nocapture --test-threads=1 \

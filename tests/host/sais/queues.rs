@@ -22,6 +22,7 @@ use serde_json::Value;
 use super::can_run;
 use super::net::{DEVICE, Namespace, Network, SERVER, run_on};
 use super::traffic::incoming_cpu;
+use crate::kill_moments::{Left, Moments, undo_all};
 use crate::support::*;
 
 /// A burst of a server, and the pause after it: a load that a CPU has time for.
@@ -242,6 +243,62 @@ fn serve(mut end: impl End, queue: u32, is_over: &AtomicBool) {
     }
 }
 
+/// Receptions that are judged: on the CPU of their consumer, or elsewhere.
+#[derive(Default)]
+struct Judged {
+    is_on: AtomicBool,
+    home: AtomicU32,
+    away: AtomicU32,
+}
+
+/// Receives on this CPU until it is told to end.
+fn consume(mut end: impl End, cpu: u32, is_over: &AtomicBool, judged: &Judged) {
+    run_on(&just(cpu));
+    let mut room = vec![0; BURST_BYTES];
+    while end.receive(&mut room) && !is_over.load(Ordering::Relaxed) {
+        if judged.is_on.load(Ordering::Relaxed) {
+            let is_home = incoming_cpu(&end) == cpu;
+            let count = if is_home { &judged.home } else { &judged.away };
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The network, and what chooses the queue of each connection; `None`: the test is skipped.
+fn stage(test: &str) -> Option<(Network, Director)> {
+    if !needs_no_irqbalance(test) {
+        return None;
+    }
+    let network = network();
+    wait_for("the queues' threads", || queue_threads().len() == 2);
+    let director = network.server.within(|| Director::start(SERVER));
+    if director.is_none() {
+        evenkeel_skip::skip(test, "this kernel has no TCX (Linux 6.6)");
+    }
+    Some((network, director?))
+}
+
+/// Works while each queue brings a connection that is consumed on one of these CPUs.
+fn in_traffic<E: End>(
+    network: &Network,
+    cpus: [u32; 2],
+    connect: impl Fn(&Network) -> [E; 2],
+    work: impl FnOnce(&Judged),
+) {
+    let (is_over, judged) = (AtomicBool::new(false), Judged::default());
+    std::thread::scope(|scope| {
+        for (queue, cpu) in cpus.into_iter().enumerate() {
+            let [client, server] = connect(network);
+            let (is_over, judged) = (&is_over, &judged);
+            scope.spawn(move || serve(server, queue as u32, is_over));
+            scope.spawn(move || consume(client, cpu, is_over, judged));
+        }
+        // The servers and the consumers end with the test, however that ends.
+        let _over = Over(&is_over);
+        work(&judged);
+    });
+}
+
 #[test]
 fn each_queue_is_processed_where_its_connection_is_consumed() {
     each_queue_goes_home("each_queue_is_processed_where_its_connection_is_consumed", tcp);
@@ -254,54 +311,25 @@ fn each_queue_is_processed_where_its_datagrams_are_consumed() {
 
 fn each_queue_goes_home<E: End>(test: &str, connect: impl Fn(&Network) -> [E; 2]) {
     let Some((first, second)) = can_run(test) else { return };
-    if !needs_no_irqbalance(test) {
-        return;
-    }
     let host = Host::alone();
-    let network = network();
-    wait_for("the queues' threads", || queue_threads().len() == 2);
-    let Some(_director) = network.server.within(|| Director::start(SERVER)) else {
-        return evenkeel_skip::skip(test, "this kernel has no TCX (Linux 6.6)");
-    };
-    let (is_over, is_judging) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (home, away) = (AtomicU32::new(0), AtomicU32::new(0));
-    std::thread::scope(|scope| {
-        for (queue, cpu) in [first, second].into_iter().enumerate() {
-            let [client, server] = connect(&network);
-            let (is_over, is_judging, home, away) = (&is_over, &is_judging, &home, &away);
-            scope.spawn(move || serve(server, queue as u32, is_over));
-            scope.spawn(move || {
-                run_on(&just(cpu));
-                let (mut client, mut room) = (client, vec![0; BURST_BYTES]);
-                while client.receive(&mut room) {
-                    if is_judging.load(Ordering::Relaxed) {
-                        let is_home = incoming_cpu(&client) == cpu;
-                        (if is_home { home } else { away }).fetch_add(1, Ordering::Relaxed);
-                    }
-                    if is_over.load(Ordering::Relaxed) {
-                        return;
-                    }
-                }
-            });
-        }
-        // The servers and the consumers end with the test, however that ends.
-        let _over = Over(&is_over);
+    let Some((network, _director)) = stage(test) else { return };
+    in_traffic(&network, [first, second], connect, |judged| {
         let mover = Mover::start(&host);
         let wanted = [just(first), just(second)];
         wait_for("each thread at its consumer's CPU", || {
             let masks = masks();
             wanted.iter().all(|cpu| masks.contains(cpu))
         });
-        is_judging.store(true, Ordering::Relaxed);
-        let judged = || home.load(Ordering::Relaxed) + away.load(Ordering::Relaxed);
-        wait_for("the receptions", || judged() >= 2 * JUDGED);
-        is_judging.store(false, Ordering::Relaxed);
+        judged.is_on.store(true, Ordering::Relaxed);
+        let counts = || [&judged.home, &judged.away].map(|count| count.load(Ordering::Relaxed));
+        wait_for("the receptions", || counts().iter().sum::<u32>() >= 2 * JUDGED);
+        judged.is_on.store(false, Ordering::Relaxed);
         let mut seen = consumers(&host);
         seen.sort_unstable();
         let mut cpus = vec![first, second];
         cpus.sort_unstable();
         assert_eq!(seen, cpus, "where `irq status` sees them received");
-        let (home, away) = (home.load(Ordering::Relaxed), away.load(Ordering::Relaxed));
+        let [home, away] = counts();
         assert!(home >= 99 * away, "{home} at home, {away} not");
         drop(mover);
         // All is as before.
@@ -312,6 +340,41 @@ fn each_queue_goes_home<E: End>(test: &str, connect: impl Fn(&Network) -> [E; 2]
     for counter in ["TCPSACKReorder", "TCPTSReorder"] {
         assert_eq!(network.server.counter("TcpExt", counter), 0, "{counter}");
     }
+}
+
+/// Killed at random moments from the first pinned thread on (`crate::kill_moments`); every second time
+/// there is no supervisor, and `evenkeel undo` has to do it.
+#[test]
+fn threads_are_free_after_all_kill_moments_of_irq_run() {
+    const TEST: &str = "threads_are_free_after_all_kill_moments_of_irq_run";
+    let Some((first, second)) = can_run(TEST) else { return };
+    let host = Host::alone();
+    let Some((network, _director)) = stage(TEST) else { return };
+    let (mut moments, left) = (Moments::of(TEST), Left::now());
+    in_traffic(&network, [first, second], tcp, |_| {
+        let is_free = || masks() == [all(), all()];
+        for number in 0..moments.kills {
+            let is_supervised = number % 2 == 0;
+            let mut words = vec!["irq", "run", "--mode", "source-aware", "--interval", "1s"];
+            if !is_supervised {
+                words.push("--no-supervisor");
+            }
+            let mut run = host.evenkeel(words).stdout(Stdio::null()).spawn().unwrap();
+            wait_for("a pinned thread", || !is_free());
+            // The other thread is moved a round later.
+            std::thread::sleep(Duration::from_micros(moments.next(1_200_000)));
+            run.kill().unwrap();
+            ended(&mut run);
+            if is_supervised {
+                wait_for("the supervisor", is_free);
+            } else {
+                assert!(!is_free(), "nothing was left to undo");
+            }
+            undo_all(&host, is_supervised);
+            assert!(is_free());
+            left.wait_as_before();
+        }
+    });
 }
 
 /// Sets this when it is dropped.
