@@ -109,6 +109,7 @@ struct cpu_state {
 #define LOOK_EACH 8
 /* kernel: include/linux/socket.h */
 #define MSG_PEEK 2
+#define MSG_ERRQUEUE 0x2000
 #define AF_INET 2
 #define AF_INET6 10
 /* kernel: include/uapi/linux/in.h */
@@ -440,7 +441,8 @@ int BPF_PROG(on_receive, struct sock *sk, int bytes, int flags)
 	u32 zero = 0, *calls = bpf_map_lookup_elem(&receptions, &zero);
 	struct reception_key reception = {};
 
-	if (bytes <= 0 || flags & MSG_PEEK || !calls || (*calls)++ % LOOK_EACH)
+	/* What is only looked at, or was sent and comes back with a time stamp, is not received. */
+	if (bytes <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) || !calls || (*calls)++ % LOOK_EACH)
 		return 0;
 	if (!bpf_core_field_exists(sk->sk_napi_id))
 		return 0;

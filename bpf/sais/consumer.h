@@ -12,6 +12,7 @@
 
 /* From the kernel's include/linux/socket.h. */
 #define MSG_PEEK 2
+#define MSG_ERRQUEUE 0x2000
 
 static __always_inline struct sais_flow *make_flow(void *table, const struct sais_flow_key *key)
 {
@@ -173,12 +174,13 @@ int BPF_PROG(on_send, struct sock *sk, int bytes)
 
 /*
  * A call that fails consumes nothing: a thread that only tries would take the connection from its
- * consumer. Data that is only looked at (MSG_PEEK) is still to be received, perhaps by another thread.
+ * consumer. Data that is only looked at (MSG_PEEK) is still to be received, perhaps by another thread;
+ * and what the error queue gives (MSG_ERRQUEUE) is a packet that was sent, with its time stamp.
  */
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(on_receive, struct sock *sk, int bytes, int flags)
 {
-	if (bytes > 0 && !(flags & MSG_PEEK))
+	if (bytes > 0 && !(flags & (MSG_PEEK | MSG_ERRQUEUE)))
 		learn(sk, false, bytes);
 	return 0;
 }

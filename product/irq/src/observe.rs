@@ -341,7 +341,7 @@ fn open(aim: Aim) -> Result<Counters, CountersError> {
             counters.watch_consumers(true)?;
             Ok(counters)
         }
-        // A kernel before 6.3 shows no receptions: moves that level need none.
+        // A kernel may refuse the program that sees receptions: moves that level do without.
         Err(CountersError::Bpf { .. }) if !aim.is_source_aware() => Counters::open(false),
         opened => opened,
     }

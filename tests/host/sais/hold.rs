@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
@@ -257,6 +258,50 @@ fn data_that_is_only_looked_at_is_not_received() {
         thread::sleep(std::time::Duration::from_millis(200));
         assert_eq!((own().len(), holds(&steering, "held")), (1, 1));
         assert_eq!(steering.flows()[0]["received_bytes"], 0);
+        client.read_exact(&mut [0]).unwrap();
+        wait_for("it to be let go", || own() == before);
+    });
+}
+
+/// The request itself, which the kernel gives back with the time at which it left.
+fn sent_packet(client: &TcpStream) -> bool {
+    let mut room = [0_u8; 256];
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: `room` is as long as it is said to be.
+    let bytes =
+        unsafe { libc::recv(client.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), flags) };
+    bytes > 0
+}
+
+#[test]
+fn a_packet_that_was_sent_is_no_answer() {
+    let Some((interrupts, _)) = can_run("a_packet_that_was_sent_is_no_answer") else { return };
+    let host = Host::alone();
+    let network = Network::new(interrupts);
+    let steering = Steering::start(&host, &network, &LONG);
+    network.client.within(|| {
+        let before = own();
+        let (mut client, mut server) = connections(&network, 1).remove(0);
+        let stamps = libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+        // SAFETY: the flags are as long as they are said to be.
+        let result = unsafe {
+            libc::setsockopt(
+                client.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_TIMESTAMPING,
+                (&raw const stamps).cast(),
+                size_of_val(&stamps) as libc::socklen_t,
+            )
+        };
+        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+        client.write_all(&[1]).unwrap();
+        wait_for("it to be held", || own().len() == 1);
+        wait_for("the packet that was sent", || sent_packet(&client));
+        // Several looks later.
+        thread::sleep(std::time::Duration::from_millis(200));
+        assert_eq!((own().len(), holds(&steering, "held")), (1, 1));
+        assert_eq!(steering.flows()[0]["received_bytes"], 0);
+        server.write_all(&[7]).unwrap();
         client.read_exact(&mut [0]).unwrap();
         wait_for("it to be let go", || own() == before);
     });
