@@ -6,7 +6,7 @@ mod common;
 
 use common::{MS, Sim, hog, paper};
 use evenkeel_sim::program::{Interrupts, Op, TaskPlan, Thief};
-use evenkeel_sim::{End, Level, Reason, Scheduler};
+use evenkeel_sim::{Account, End, Level, Reason, Scheduler};
 
 #[test]
 fn one_task_runs_for_exactly_its_work() {
@@ -31,6 +31,15 @@ fn two_tasks_on_one_cpu_take_turns_of_a_slice() {
     // Slices of 4 ms, ticks of 4 ms: 0 - 4, 8 - 12, 16 - 18 and 4 - 8, 12 - 16, 18 - 20.
     let ended: Vec<_> = outcome.accounts.iter().map(|task| task.ended_ns.unwrap()).collect();
     assert_eq!(ended, [18 * MS, 20 * MS]);
+}
+
+#[test]
+fn what_runs_or_waits_at_the_end_is_accounted() {
+    let mut sim = Sim::new(paper(1)).task(hog(10 * MS)).task(hog(10 * MS));
+    sim.workload.duration_ns = 7 * MS;
+    let times = |task: &Account| (task.ran_ns / MS, task.waited_ns / MS);
+    let times: Vec<_> = sim.run().accounts.iter().map(times).collect();
+    assert_eq!(times, [(4, 3), (3, 4)]);
 }
 
 #[test]

@@ -372,6 +372,13 @@ impl Kernel {
         let mut observer = self.observer;
         for (account, task) in observer.accounts.iter_mut().zip(&self.tasks) {
             account.worked_ns = task.times.worked_ns();
+            // The last switch told of it when it began.
+            let since_then = self.now - account.since_ns;
+            match task.life {
+                Life::Runs => account.ran_ns += since_then,
+                Life::Waits if account.waits => account.waited_ns += since_then,
+                _ => {}
+            }
         }
         let (findings, hash) = observer.end(self.now, self.instance.counters());
         let responses = observer.responses.times();
