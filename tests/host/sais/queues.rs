@@ -1,7 +1,7 @@
-//! A virtual card with a receive queue for each of two connections, of TCP or of UDP: threaded NAPI polls
-//! each queue in a kernel thread of its own, and a program at the sender chooses the queue. `evenkeel irq
-//! run --mode source-aware` brings each thread to the CPU on which its connection is consumed; no program
-//! of ours is on the packets' way.
+//! A virtual card with a receive queue for each of two connections, of TCP or of UDP: threaded NAPI
+//! polls each queue in a kernel thread of its own, and a program at the sender chooses the queue.
+//! `evenkeel irq run --mode source-aware` brings each thread to the CPU on which its connection is
+//! consumed; no program of ours is on the packets' way.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
