@@ -13,7 +13,6 @@ const CONFIG: Target = Target {
         "[daemon]\n",
         "[irq]\n",
         "source-aware",
-        "both",
         "[sched]\n",
         "[zone]\n",
         "[ias]\n",

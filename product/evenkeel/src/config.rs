@@ -437,8 +437,6 @@ mod tests {
         assert_eq!(system.mode, Some(IrqMode::SourceAware));
         assert_eq!(system.interval, Some(RoundTime(Interval { ns: 2_000_000_000 })));
         assert_eq!(system.aim().map(|aim| aim.to_string()), Some("source-aware".to_owned()));
-        let both = config("[irq]\nmode = \"both\"\n");
-        assert_eq!(both.aim().map(|aim| aim.to_string()), Some("both".to_owned()));
         let off = config("[irq]\nmode = \"off\"\n").or(system.clone());
         assert_eq!((off.aim(), off.interval), (None, system.interval));
         assert_eq!(config("").aim(), None);

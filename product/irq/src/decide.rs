@@ -13,9 +13,6 @@
 //! that CPU has room for the source; and then buckets of a card's indirection table lead to the queue of
 //! the CPU that receives what they bring (`follow`).
 //!
-//! With the aim `both`, sources and buckets follow their consumers first. What is where it is received
-//! stays there, and the rest is levelled; the table of a card is changed for one of the two aims only.
-//!
 //! A source is moved at most once in a plan, so planning ends. `can_move` tells from two figures of an
 //! interval whether a plan for it could have a move; if not, the interval's other figures are not read.
 
@@ -47,20 +44,6 @@ pub enum Aim {
     Level,
     /// Packets are processed on the CPU where they are received.
     SourceAware,
-    /// The same, and what is received on no single CPU is levelled.
-    Both,
-}
-
-impl Aim {
-    /// Whether something is moved to where it is received.
-    pub fn is_source_aware(self) -> bool {
-        matches!(self, Self::SourceAware | Self::Both)
-    }
-
-    /// Whether loads are levelled.
-    pub fn is_levelling(self) -> bool {
-        matches!(self, Self::Level | Self::Both)
-    }
 }
 
 impl fmt::Display for Aim {
@@ -68,7 +51,6 @@ impl fmt::Display for Aim {
         f.write_str(match self {
             Self::Level => "level",
             Self::SourceAware => "source-aware",
-            Self::Both => "both",
         })
     }
 }
@@ -77,9 +59,9 @@ impl FromStr for Aim {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let known = [Self::Level, Self::SourceAware, Self::Both];
+        let known = [Self::Level, Self::SourceAware];
         let found = known.into_iter().find(|aim| aim.to_string() == text);
-        found.ok_or_else(|| "expected level, source-aware or both".to_owned())
+        found.ok_or_else(|| "expected level or source-aware".to_owned())
     }
 }
 
@@ -153,8 +135,6 @@ struct Planner<'a> {
     snapshot: &'a Snapshot,
     loads: BTreeMap<u32, u64>,
     moved: BTreeSet<SourceId>,
-    /// What is received on its own CPU stays there.
-    keeps_at_home: bool,
     plan: Plan,
 }
 
@@ -169,22 +149,18 @@ pub fn plan_for(snapshot: &Snapshot, aim: Aim) -> Plan {
         snapshot,
         loads: snapshot.loads(),
         moved: BTreeSet::new(),
-        keeps_at_home: aim.is_source_aware(),
         plan: Plan::default(),
     };
     planner.protect();
-    if aim.is_source_aware() {
-        planner.follow_consumers();
-    }
-    if aim.is_levelling() {
-        while planner.level() {}
-    }
-    // Tables last: they are changed for what the moves leave.
-    if aim.is_source_aware() {
-        planner.follow();
-    }
-    if aim.is_levelling() {
-        planner.spread();
+    match aim {
+        Aim::Level => {
+            while planner.level() {}
+            planner.spread();
+        }
+        Aim::SourceAware => {
+            planner.follow_consumers();
+            planner.follow();
+        }
     }
     planner.plan
 }
@@ -197,7 +173,7 @@ pub(crate) fn can_move(burden: Burden, aim: Aim, is_protecting: bool) -> bool {
     // on all.
     let is_level = match aim {
         Aim::Level => burden.largest_ns < burden.interval_ns / 100 * MARGIN_PCT,
-        Aim::SourceAware | Aim::Both => burden.total_ns < burden.interval_ns / 100 * MARGIN_PCT,
+        Aim::SourceAware => burden.total_ns < burden.interval_ns / 100 * MARGIN_PCT,
     };
     !is_level || (is_protecting && percent(burden.total_ns) >= NOISE_PCT)
 }
@@ -268,7 +244,7 @@ impl Planner<'_> {
         let mut best: Option<(u64, Source, u32)> = None;
         let sources: Vec<Source> = self.sources_of(from).into_iter().cloned().collect();
         for source in sources.into_iter().filter(|source| source.total_ns() >= margin) {
-            if (self.keeps_at_home && source.is_at_home()) || self.note_held(&source) {
+            if self.note_held(&source) {
                 continue;
             }
             let Some(to) = self.best_target(&source, from) else { continue };
@@ -293,12 +269,9 @@ impl Planner<'_> {
 
     /// Changes of tables that level what the moves leave.
     fn spread(&mut self) {
-        let Some(mut after) = self.after_moves() else { return };
-        // Where it is known which buckets are received where, they follow that.
-        after.devices.retain(|device| device.received.is_empty());
-        let (made, unspread) = spreads(&after, &self.targets());
-        self.plan.spreads.extend(made);
-        self.plan.unspread = unspread;
+        if let Some(after) = self.after_moves() {
+            (self.plan.spreads, self.plan.unspread) = spreads(&after, &self.targets());
+        }
     }
 
     /// Changes of tables that bring single flows to their consumers, after the moves.
@@ -436,9 +409,9 @@ mod tests {
     proptest! {
         #[test]
         fn no_plan_has_a_move_where_there_can_be_none(
-            snapshot in snapshots(),
-            aim in prop::sample::select(vec![Aim::Level, Aim::SourceAware, Aim::Both]),
+            snapshot in snapshots(), is_source_aware in any::<bool>(),
         ) {
+            let aim = if is_source_aware { Aim::SourceAware } else { Aim::Level };
             let loads = snapshot.loads();
             let burden = Burden {
                 interval_ns: INTERVAL_NS,
@@ -470,7 +443,7 @@ mod tests {
             let ns = (INTERVAL_NS as f64 * pct / 100.0) as u64;
             Burden { interval_ns: INTERVAL_NS, largest_ns: ns, total_ns: ns }
         };
-        for aim in [Aim::Level, Aim::SourceAware, Aim::Both] {
+        for aim in [Aim::Level, Aim::SourceAware] {
             assert!(!can_move(burden(1.9), aim, false) && can_move(burden(2.0), aim, false));
             assert!(!can_move(burden(0.09), aim, true) && can_move(burden(0.2), aim, true));
         }

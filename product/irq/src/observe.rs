@@ -140,9 +140,9 @@ impl Observer {
         &self.taken_pct
     }
 
-    /// From now on sees on which CPUs packets are received, where the kernel can show it. With a
-    /// source-aware aim that is so from the start; to level, [`Observer::observe`] does it while a
-    /// change of a table is possible.
+    /// From now on sees on which CPUs packets are received, where the kernel can show it. With the aim
+    /// `source-aware` that is so from the start; to level, [`Observer::observe`] does it while a change
+    /// of a table is possible.
     pub fn watch_consumers(&mut self) {
         self.see_consumers(true);
     }
@@ -188,7 +188,7 @@ impl Observer {
         // A queue that has nothing to do may get buckets of a busy one.
         let may_spread = match self.aim {
             Aim::Level => is_hot(burden.largest_ns, burden.interval_ns),
-            Aim::SourceAware | Aim::Both => true,
+            Aim::SourceAware => true,
         };
         if may_spread {
             // A queue stays as it is if what it brings is received on its CPU. That is seen from now on
@@ -208,7 +208,7 @@ impl Observer {
         }
         let plan = plan_for(&snapshot, self.aim);
         // The list of all connections may be long: it is read only where it makes a difference.
-        if self.aim.is_levelling() && !plan.spreads.is_empty() {
+        if self.aim == Aim::Level && !plan.spreads.is_empty() {
             devices::add_connections(&mut snapshot.devices);
         }
         let moves_line =
@@ -334,16 +334,16 @@ fn busy_lines(totals: &Totals) -> BTreeSet<u32> {
     interrupted.map(|(number, _)| *number).chain(polled).collect()
 }
 
-/// Loads the counters; with a source-aware aim, consumers are watched from the start.
+/// Loads the counters; with the aim `source-aware`, consumers are watched from the start.
 fn open(aim: Aim) -> Result<Counters, CountersError> {
-    match Counters::open(true) {
-        Ok(mut counters) if aim.is_source_aware() => {
+    match (Counters::open(true), aim) {
+        (Ok(mut counters), Aim::SourceAware) => {
             counters.watch_consumers(true)?;
             Ok(counters)
         }
-        // A kernel may refuse the program that sees receptions: moves that level do without.
-        Err(CountersError::Bpf { .. }) if !aim.is_source_aware() => Counters::open(false),
-        opened => opened,
+        // A kernel before 6.3 shows no receptions: moves that level need none.
+        (Err(CountersError::Bpf { .. }), Aim::Level) => Counters::open(false),
+        (opened, _) => opened,
     }
 }
 
@@ -372,7 +372,7 @@ fn read(
     let root = Path::new("/");
     let totals = match counters {
         // The list of connections may be long: it is read only where it makes a difference.
-        Ok(counters) if aim.is_source_aware() => {
+        Ok(counters) if aim == Aim::SourceAware => {
             Totals { receptions: counters.receptions()?, ..counters.read()? }
         }
         Ok(counters) => counters.read()?,

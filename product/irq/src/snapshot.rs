@@ -8,8 +8,6 @@ use evenkeel_machine::CpuSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::margin::CONSUMER_PCT;
-
 /// A source of interrupt work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -187,12 +185,6 @@ impl Source {
     /// Whether another process, or irqbalance, decides about it.
     pub(crate) fn is_of_another(&self) -> bool {
         matches!(self.held, Some(Held::LetGo | Held::Irqbalance | Held::Unmeasured))
-    }
-
-    /// Whether most of what it brings is received on the CPU that it burdens.
-    pub(crate) fn is_at_home(&self) -> bool {
-        let consumer = self.consumer().filter(|(_, share_pct)| *share_pct >= CONSUMER_PCT);
-        consumer.is_some_and(|(cpu, _)| self.home() == Some(cpu))
     }
 
     /// The CPU that it burdens: the one effective CPU, or the one with most of its time.

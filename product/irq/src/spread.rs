@@ -22,7 +22,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::margin::margin_ns;
+use crate::margin::{CONSUMER_PCT, margin_ns};
 use crate::reason::Reason;
 use crate::snapshot::{Device, Received, Snapshot, Source, SourceId};
 use crate::sysfs;
@@ -181,6 +181,11 @@ impl<'a> Queue<'a> {
         self.buckets.iter().map(|(weight, _)| weight).sum()
     }
 
+    fn is_at_home(&self) -> bool {
+        let consumer = self.source.consumer();
+        consumer.is_some_and(|(cpu, pct)| cpu == self.cpu && pct >= CONSUMER_PCT)
+    }
+
     /// The buckets that bring at most this much, those that count most first; never all.
     fn part(&self, most_ns: u64) -> (Vec<u32>, u64) {
         let all = self.weight();
@@ -293,7 +298,7 @@ fn change(
     if queue.device.table.is_empty() {
         return Err(Some(Unspread::NoTable));
     }
-    if queue.source.is_at_home() {
+    if queue.is_at_home() {
         return Err(Some(Unspread::AtHome));
     }
     // It may be busy with what is in no bucket of its own: with sending, or with another's flows.

@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_irq::{
-    Accounting, Aim, Cpu, Held, Napi, Plan, Reason, Snapshot, Source, SourceId, Stay, plan,
-    plan_for,
+    Accounting, Aim, Cpu, Held, Napi, Reason, Snapshot, Source, SourceId, Stay, plan, plan_for,
 };
 use evenkeel_machine::CpuSet;
 use proptest::prelude::*;
@@ -33,14 +32,6 @@ fn line(number: u32, cpu: u32, permille: u64, allowed: CpuSet) -> Source {
     }
 }
 
-/// The same with what threads received of what it brought, by CPU.
-fn brings(mut source: Source, received_bytes: &[(u32, u64)]) -> Source {
-    let received_bytes = received_bytes.iter().copied().collect();
-    let napi = Napi { device: "eth0".into(), napi_id: 7, packets: 1, polls: 1, received_bytes };
-    source.napis.push(napi);
-    source
-}
-
 fn snapshot(cpus: Vec<Cpu>, sources: Vec<Source>) -> Snapshot {
     let accounting = Accounting::Exact;
     Snapshot { interval_ns: INTERVAL_NS, accounting, cpus, sources, devices: Vec::new() }
@@ -63,6 +54,12 @@ fn one_of_two_hot_queues_leaves() {
 
 #[test]
 fn a_source_goes_to_the_cpu_that_receives_what_it_brings() {
+    let brings = |mut source: Source, received_bytes: &[(u32, u64)]| {
+        let received_bytes = received_bytes.iter().copied().collect();
+        let napi = Napi { device: "eth0".into(), napi_id: 7, packets: 1, polls: 1, received_bytes };
+        source.napis.push(napi);
+        source
+    };
     let aware = |sources: Vec<Source>| {
         let plan = plan_for(&snapshot(cpus(3), sources), Aim::SourceAware);
         let steps = plan.moves.iter().map(|step| (step.source, step.from, step.to, step.reason));
@@ -89,27 +86,6 @@ fn a_source_goes_to_the_cpu_that_receives_what_it_brings() {
     ] {
         assert!(aware(stays.clone()).is_empty(), "{stays:?}");
     }
-}
-
-#[test]
-fn what_is_received_on_its_cpu_stays_there_and_the_rest_is_levelled() {
-    let hot = |number, cpu| line(number, cpu, 200, CpuSet::first(2));
-    let moves_for = |aim: Aim, sources: &[Source]| {
-        let plan = plan_for(&snapshot(cpus(2), sources.to_vec()), aim);
-        plan.moves.iter().map(|step| (step.source, step.to, step.reason)).collect::<Vec<_>>()
-    };
-    // Two at home, and one that is received on both CPUs.
-    let of_both = brings(hot(3, 0), &[(0, 1), (1, 1)]);
-    let sources = [brings(hot(1, 0), &[(0, 9)]), brings(hot(2, 0), &[(0, 9)]), of_both];
-    assert!(moves_for(Aim::SourceAware, &sources).is_empty());
-    let levelled = [(SourceId::Line(1), 1, Reason::Level)];
-    assert_eq!(moves_for(Aim::Level, &sources), levelled);
-    let both = [(SourceId::Line(3), 1, Reason::Level)];
-    assert_eq!(moves_for(Aim::Both, &sources), both);
-    // The second one is received on the other CPU: it goes there, which levels.
-    let sources = [brings(hot(1, 0), &[(0, 9)]), brings(hot(2, 0), &[(1, 9)])];
-    let both = [(SourceId::Line(2), 1, Reason::Source)];
-    assert_eq!(moves_for(Aim::Both, &sources), both);
 }
 
 /// The scheduler moves a kernel thread that is not pinned: that it is where it should be at the moment
@@ -197,14 +173,10 @@ fn machines() -> impl Strategy<Value = Snapshot> {
     })
 }
 
-/// The snapshot after the plan that levels it is carried out.
+/// The snapshot after the plan is carried out.
 fn carried_out(before: &Snapshot) -> Snapshot {
-    after_moves(before, &plan(before))
-}
-
-fn after_moves(before: &Snapshot, made: &Plan) -> Snapshot {
     let mut after = before.clone();
-    for step in &made.moves {
+    for step in plan(before).moves {
         let source = after.sources.iter_mut().find(|source| source.id == step.source).unwrap();
         source.ns = [(step.to, source.total_ns())].into();
         source.effective = [step.to].into_iter().collect();
@@ -241,26 +213,6 @@ proptest! {
             prop_assert!(!seen.contains(&step.source), "a source is moved once");
             seen.push(step.source);
         }
-    }
-
-    /// What is at home stays there, and each source goes home once at most.
-    #[test]
-    fn both_aims_together_come_to_rest(
-        mut now in machines(), consumers in prop::collection::vec(prop::option::of(0u32..7), 12),
-    ) {
-        for (source, consumer) in now.sources.iter_mut().zip(consumers) {
-            if let Some(cpu) = consumer {
-                *source = brings(source.clone(), &[(cpu, 9)]);
-            }
-        }
-        for _ in 0..300 {
-            let made = plan_for(&now, Aim::Both);
-            if made.moves.is_empty() {
-                return Ok(());
-            }
-            now = after_moves(&now, &made);
-        }
-        prop_assert!(false, "it goes on moving: {:?}", plan_for(&now, Aim::Both));
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub const SCHED: [(&str, Candidates); 2] =
 const WIRES: [&str; 2] = ["tcp", "paper"];
 
 /// What interrupts are moved for.
-const AIMS: [&str; 3] = ["level", "source-aware", "both"];
+const AIMS: [&str; 2] = ["level", "source-aware"];
 
 /// The levels of the gate's zone.
 const LEVELS: [&str; 5] = ["cold", "warm-low", "warm-mid", "warm-high", "hot"];

@@ -50,8 +50,7 @@ pub struct IrqStatusArgs {
 #[derive(Debug, Args)]
 pub struct IrqPlanArgs {
     /// Choose what moves are made for: `level` so that no CPU loses much more than others,
-    /// `source-aware` so that packets are processed on the CPU where they are received, `both` so that
-    /// they are and the rest is levelled.
+    /// `source-aware` so that packets are processed on the CPU where they are received.
     #[arg(long, value_name = "MODE", default_value_t)]
     pub mode: Aim,
     /// Watch the interrupts for this long, 1ms to 60s.
@@ -69,8 +68,7 @@ pub struct IrqPlanArgs {
 #[derive(Debug, Args)]
 pub struct IrqRunArgs {
     /// Choose what moves are made for: `level` so that no CPU loses much more than others,
-    /// `source-aware` so that packets are processed on the CPU where they are received, `both` so that
-    /// they are and the rest is levelled.
+    /// `source-aware` so that packets are processed on the CPU where they are received.
     #[arg(long, value_name = "MODE", default_value_t)]
     pub mode: Aim,
     /// Time of a round, 1s to 60s. A round makes at most one move, which the round before planned too.
@@ -99,8 +97,7 @@ pub struct IrqRunArgs {
 #[derive(Debug, Args)]
 pub struct IrqOnceArgs {
     /// Choose what moves are made for: `level` so that no CPU loses much more than others,
-    /// `source-aware` so that packets are processed on the CPU where they are received, `both` so that
-    /// they are and the rest is levelled.
+    /// `source-aware` so that packets are processed on the CPU where they are received.
     #[arg(long, value_name = "MODE", default_value_t)]
     pub mode: Aim,
     /// Watch the interrupts for this long before they are moved, 1ms to 60s.
@@ -122,8 +119,8 @@ pub struct IrqOnceArgs {
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct IrqOptions {
     /// Choose what the daemon moves interrupts for: `level` so that no CPU loses much more than others,
-    /// `source-aware` so that packets are processed on the CPU where they are received, `both` so that
-    /// they are and the rest is levelled, `off` for no moves [default: off].
+    /// `source-aware` so that packets are processed on the CPU where they are received, `off` for no
+    /// moves [default: off].
     pub mode: Option<IrqMode>,
     /// Set the time of a round, 1s to 60s, as `irq run --interval` does [default: 3s].
     pub interval: Option<RoundTime>,
@@ -143,7 +140,6 @@ impl IrqOptions {
             IrqMode::Off => None,
             IrqMode::Level => Some(Aim::Level),
             IrqMode::SourceAware => Some(Aim::SourceAware),
-            IrqMode::Both => Some(Aim::Both),
         }
     }
 }
@@ -158,8 +154,6 @@ pub enum IrqMode {
     Level,
     /// So that packets are processed on the CPU where they are received.
     SourceAware,
-    /// The same, and the rest is levelled.
-    Both,
 }
 
 /// The time of a round of `irq run`, 1 s to 60 s.

@@ -33,10 +33,6 @@ pub fn why_none(aim: Aim, cpus: &[Cpu]) -> String {
     let why = match aim {
         Aim::Level => "no move makes the largest share clearly smaller",
         Aim::SourceAware => "what each busy source brings is received on its CPU, or not on one",
-        Aim::Both => {
-            "what each busy source brings is received on its CPU, and no move of another one makes the \
-             largest share clearly smaller"
-        }
     };
     let is_for_program = cpus.iter().any(|cpu| cpu.protected);
     // The planner then moves interrupts among all CPUs, as without `--for`.

@@ -54,9 +54,9 @@ fn reason_against_user() -> Option<String> {
 
 /// What makes moves with this aim impossible; `None`: nothing.
 pub fn reason_against_aim(aim: Aim, observer: &Observer) -> Option<String> {
-    let why = observer.unmeasured().filter(|_| aim.is_source_aware())?;
+    let why = observer.unmeasured().filter(|_| aim == Aim::SourceAware)?;
     Some(format!(
-        "--mode {aim} needs to see which CPUs receive packets (root, Linux 6.3 or newer): {why}"
+        "--mode source-aware needs to see which CPUs receive packets (root, Linux 6.3 or newer): {why}"
     ))
 }
 

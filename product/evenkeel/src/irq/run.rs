@@ -134,7 +134,6 @@ fn rounds(
     let aim = match args.mode {
         Aim::Level => "to level them",
         Aim::SourceAware => "to where their packets are received",
-        Aim::Both => "to where their packets are received, and to level the rest",
     };
     let begin = format!("Moving interrupts {aim}{beside}, a round every {seconds} s.");
     talk.note(&begin);
