@@ -394,7 +394,6 @@ mod tests {
             to_queue: 1,
             from: 0,
             to: 1,
-            reason: evenkeel_irq::Reason::Level,
             buckets: vec![0, 4],
             of_buckets: 4,
             pct: 30.0,

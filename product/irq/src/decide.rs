@@ -8,10 +8,9 @@
 //! 3. *Spread*: where no move helps that CPU any more, buckets of a card's indirection table are moved
 //!    from its queue to another one (`spread`).
 //!
-//! With the aim `source-aware` other rules take the place of *level* and *spread*: a source goes to the
+//! With the aim `source-aware` one rule takes the place of *level* and *spread*: a source goes to the
 //! CPU on which the packets that it brings are received, if most of them are received on one CPU, and
-//! that CPU has room for the source; and then buckets of a card's indirection table lead to the queue of
-//! the CPU that receives what they bring (`follow`).
+//! that CPU has room for the source.
 //!
 //! A source is moved at most once in a plan, so planning ends. `can_move` tells from two figures of an
 //! interval whether a plan for it could have a move; if not, the interval's other figures are not read.
@@ -23,15 +22,16 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::follow::follow;
 use crate::gauge::Burden;
-use crate::margin::{CONSUMER_PCT, FULL_PCT, MARGIN_PCT, margin_ns};
-use crate::reason::Reason;
+use crate::margin::{CONSUMER_PCT, MARGIN_PCT, margin_ns};
 use crate::snapshot::{Held, Snapshot, Source, SourceId};
 use crate::spread::{Spread, StayingTable, spreads};
 
 /// A source that takes less than this of the interval, in percent, does not disturb a protected CPU.
 const NOISE_PCT: f64 = 0.1;
+/// A source is not moved to a CPU of which interrupts would then take more than this, in percent. The
+/// rule *level* has no such bound.
+const FULL_PCT: f64 = 80.0;
 /// A kernel thread that spends less than this of its time on one CPU, in percent, belongs to no CPU.
 const AT_HOME_PCT: u64 = 99;
 
@@ -63,6 +63,18 @@ impl FromStr for Aim {
         let found = known.into_iter().find(|aim| aim.to_string() == text);
         found.ok_or_else(|| "expected level or source-aware".to_owned())
     }
+}
+
+/// Why a source is moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// Its CPU is one of the program's.
+    Protect,
+    /// Its CPU has the largest share.
+    Level,
+    /// What it brings is received on the other CPU.
+    Source,
 }
 
 /// One move.
@@ -157,10 +169,7 @@ pub fn plan_for(snapshot: &Snapshot, aim: Aim) -> Plan {
             while planner.level() {}
             planner.spread();
         }
-        Aim::SourceAware => {
-            planner.follow_consumers();
-            planner.follow();
-        }
+        Aim::SourceAware => planner.follow_consumers(),
     }
     planner.plan
 }
@@ -267,30 +276,16 @@ impl Planner<'_> {
         }
     }
 
-    /// Changes of tables that level what the moves leave.
+    /// Changes of tables for what the moves leave.
     fn spread(&mut self) {
-        if let Some(after) = self.after_moves() {
-            (self.plan.spreads, self.plan.unspread) = spreads(&after, &self.targets());
-        }
-    }
-
-    /// Changes of tables that bring single flows to their consumers, after the moves.
-    fn follow(&mut self) {
-        if let Some(after) = self.after_moves() {
-            self.plan.spreads = follow(&after, &self.targets());
-        }
-    }
-
-    /// What is expected after the moves; `None`: there are no devices.
-    fn after_moves(&self) -> Option<Snapshot> {
         if self.snapshot.devices.is_empty() {
-            return None;
+            return;
         }
         let mut after = self.snapshot.clone();
         for step in &self.plan.moves {
             after.relocate(step.source, step.to);
         }
-        Some(after)
+        (self.plan.spreads, self.plan.unspread) = spreads(&after, &self.targets());
     }
 
     /// Moves each source to the CPU on which what it brings is received, the busiest source first.

@@ -1,17 +1,16 @@
 //! How the cards of network devices spread packets over their queues: what the kernel says of each
 //! device. A device without an indirection table is a normal answer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use evenkeel_journal::ethtool::{self, HashFunction, Rss};
 
 use crate::connections;
-use crate::snapshot::{Device, Snapshot, Source};
+use crate::snapshot::{Device, Snapshot};
 use crate::sysfs;
 use crate::toeplitz::Flow;
-use crate::totals::Receptions;
 
 /// Where /sys has devices, those of one network namespace.
 const DEVICES: &str = "/sys/class/net";
@@ -56,8 +55,7 @@ fn device(name: &str, rss: Option<Rss>) -> Device {
         queues: ethtool::receive_queues(name).ok().flatten(),
         hash: rss.as_ref().map(|rss| rss.hash.to_string()),
         table: rss.map(|rss| rss.table).unwrap_or_default(),
-        connections: BTreeMap::new(),
-        received: BTreeMap::new(),
+        connections: Default::default(),
     }
 }
 
@@ -75,62 +73,15 @@ pub(crate) fn add_connections(devices: &mut [Device]) {
 }
 
 fn count(device: &mut Device, rss: &Rss, flows: &[Flow]) {
-    let Some(key) = key_of(rss) else { return };
-    for bucket in flows.iter().filter_map(|flow| flow.bucket(&key, rss.table.len())) {
-        *device.connections.entry(bucket).or_default() += 1;
-    }
-}
-
-/// Adds what was received of each bucket, where the card hashes by Toeplitz.
-pub(crate) fn add_receptions(snapshot: &mut Snapshot, receptions: &Receptions) {
-    if receptions.is_empty() {
+    if rss.hash != HashFunction::Toeplitz || rss.transformation != 0 {
         return;
     }
-    let queues = queues_of_instances(&snapshot.sources);
-    for device in snapshot.devices.iter_mut().filter(|device| !device.table.is_empty()) {
-        if let Some(rss) = rss(&device.name).filter(|rss| rss.table.len() == device.table.len()) {
-            sum_up(device, &rss, &queues, receptions);
-        }
-    }
-}
-
-/// The device and the queue of each NAPI instance that a line alone is for.
-fn queues_of_instances(sources: &[Source]) -> BTreeMap<u32, (String, u32)> {
-    let mut queues = BTreeMap::new();
-    for source in sources {
-        let Some(place) = source.device.clone().zip(source.queue) else { continue };
-        for napi in source.napis.iter().filter(|napi| napi.napi_id != 0) {
-            queues.insert(napi.napi_id, place.clone());
-        }
-    }
-    queues
-}
-
-fn sum_up(
-    device: &mut Device,
-    rss: &Rss,
-    queues: &BTreeMap<u32, (String, u32)>,
-    receptions: &Receptions,
-) {
-    let Some(key) = key_of(rss) else { return };
-    for (reception, bytes) in receptions {
-        let queue = queues.get(&reception.napi_id).filter(|(name, _)| *name == device.name);
-        let bucket = reception.flow.bucket(&key, rss.table.len());
-        let Some(((_, queue), bucket)) = queue.zip(bucket) else { continue };
-        let received = device.received.entry(bucket).or_default();
-        *received.by_cpu.entry(reception.cpu).or_default() += bytes;
-        *received.by_queue.entry(*queue).or_default() += bytes;
-    }
-}
-
-/// The key by which a card hashes; `None`: it hashes in another way, or the key is not known.
-fn key_of(rss: &Rss) -> Option<Vec<u8>> {
-    if rss.hash != HashFunction::Toeplitz || rss.transformation != 0 {
-        return None;
-    }
     // A driver that tells no key has that which the kernel gives to all that ask it for one.
-    let key = if rss.key.is_empty() { key_of_kernel() } else { rss.key.clone() };
-    Some(key).filter(|key| !key.is_empty())
+    let of_kernel = if rss.key.is_empty() { key_of_kernel() } else { Vec::new() };
+    let key = if rss.key.is_empty() { &of_kernel } else { &rss.key };
+    for bucket in flows.iter().filter_map(|flow| flow.bucket(key, rss.table.len())) {
+        *device.connections.entry(bucket).or_default() += 1;
+    }
 }
 
 /// The key in hexadecimal with colons that the kernel has made for its drivers; empty: none.
@@ -148,11 +99,7 @@ fn parse_key(text: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
-    use crate::snapshot::Received;
-    use crate::totals::Reception;
 
     #[test]
     fn a_device_without_a_table_is_there_all_the_same() {
@@ -191,50 +138,6 @@ mod tests {
         assert!(counted(&Rss { hash: HashFunction::Xor, ..known.clone() }).is_empty());
         assert!(counted(&Rss { transformation: 1, ..known.clone() }).is_empty());
         assert!(counted(&Rss { key: vec![1; 15], ..known }).is_empty());
-    }
-
-    #[test]
-    fn what_is_received_is_summed_up_by_bucket_where_the_hash_is_known() {
-        let flow = |port: u16| Flow {
-            from: (Ipv4Addr::new(10, 0, 0, 2), port).into(),
-            to: (Ipv4Addr::new(10, 0, 0, 1), 22).into(),
-        };
-        let known = Rss {
-            hash: HashFunction::Toeplitz,
-            transformation: 0,
-            key: (0..40).collect(),
-            table: vec![0, 1, 0, 1],
-        };
-        let reception = |flow, napi_id, cpu| Reception { flow, napi_id, cpu };
-        let (one, other) = (flow(40_000), flow(40_001));
-        let bucket = |flow: Flow| flow.bucket(&known.key, 4).unwrap();
-        assert_ne!(bucket(one), bucket(other));
-        let receptions = [
-            (reception(one, 7, 0), 10),
-            (reception(one, 8, 0), 5),
-            (reception(one, 8, 1), 1),
-            (reception(other, 7, 1), 3),
-            // Of an instance of another device, and of none that is known.
-            (reception(one, 9, 0), 99),
-            (reception(one, 10, 0), 99),
-        ];
-        let queues = [(7, ("nosuch0", 0)), (8, ("nosuch0", 1)), (9, ("nosuch1", 0))];
-        let queues =
-            queues.map(|(napi_id, (name, queue))| (napi_id, (name.to_owned(), queue))).into();
-        let received = |rss: &Rss| {
-            let mut device = device("nosuch0", Some(rss.clone()));
-            sum_up(&mut device, rss, &queues, &receptions.into());
-            device.received
-        };
-        let sums = |by_cpu: &[(u32, u64)], by_queue: &[(u32, u64)]| Received {
-            by_cpu: by_cpu.iter().copied().collect(),
-            by_queue: by_queue.iter().copied().collect(),
-        };
-        let of_one = sums(&[(0, 15), (1, 1)], &[(0, 10), (1, 6)]);
-        let of_other = sums(&[(1, 3)], &[(0, 3)]);
-        assert_eq!(received(&known), [(bucket(one), of_one), (bucket(other), of_other)].into());
-        assert!(received(&Rss { hash: HashFunction::Xor, ..known.clone() }).is_empty());
-        assert!(received(&Rss { transformation: 1, ..known.clone() }).is_empty());
     }
 
     #[test]

@@ -13,10 +13,8 @@
 //! | `observe` | from two readings to a snapshot |
 //! | `protect` | the CPUs of the program that `--for` names |
 //! | `decide` | from a snapshot to a plan; pure |
-//! | `reason` | why something is moved |
 //! | `margin` | what counts as a clear gain; pure |
 //! | `spread` | the part of a plan that is for indirection tables of cards; pure |
-//! | `follow` | the same for single flows that are received elsewhere; pure |
 //! | `devices` | what the kernel says of cards and their indirection tables |
 //! | `toeplitz` | the hash by which cards choose a queue; pure |
 //! | `connections` | the TCP connections of this host |
@@ -29,14 +27,12 @@ mod connections;
 mod counters;
 mod decide;
 mod devices;
-mod follow;
 mod gauge;
 mod margin;
 mod mover;
 mod observe;
 mod once;
 mod protect;
-mod reason;
 mod records;
 mod rounds;
 mod snapshot;
@@ -48,15 +44,14 @@ mod totals;
 mod xps;
 
 pub use counters::{Counters, CountersError};
-pub use decide::{Aim, Move, Plan, Stay, plan, plan_for};
+pub use decide::{Aim, Move, Plan, Reason, Stay, plan, plan_for};
 pub use mover::{MoveError, Mover};
 pub use observe::{
     ObserveError, Observer, OriginalLine, Originals, irqbalance_runs, online_cpus, watch,
 };
 pub use once::once;
 pub use protect::{Program, ProgramError, RunningProgram};
-pub use reason::Reason;
 pub use rounds::{Actuator, Change, Event, MovedByOther, Outcome, Rounds};
-pub use snapshot::{Accounting, Cpu, Device, Held, Napi, Received, Snapshot, Source, SourceId};
+pub use snapshot::{Accounting, Cpu, Device, Held, Napi, Snapshot, Source, SourceId};
 pub use spread::{Spread, StayingTable, Unspread};
 pub use toeplitz::Flow;

@@ -1,4 +1,4 @@
-//! What counts as a clear gain of a move, as a consumer, and as a full CPU. Pure.
+//! What counts as a clear gain of a move, and as a consumer. Pure.
 
 /// The largest share must become smaller by this much of the interval, in percent.
 pub(crate) const MARGIN_PCT: u64 = 2;
@@ -7,10 +7,6 @@ const MARGIN_PART: u64 = 8;
 /// At least so much of what a source brings is received on the CPU that counts as its consumer, in
 /// percent.
 pub(crate) const CONSUMER_PCT: u64 = 75;
-
-/// Nothing is moved to a CPU of which interrupts would then take more than this, in percent; but to
-/// level.
-pub(crate) const FULL_PCT: f64 = 80.0;
 
 /// By how much the largest share must become smaller, in ns.
 pub(crate) fn margin_ns(interval_ns: u64, largest_ns: u64) -> u64 {

@@ -328,7 +328,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::reason::Reason;
+    use crate::decide::Reason;
 
     /// Lets this process stand for irqbalance below `root`; returns the list of lines that it leaves
     /// alone.
@@ -381,7 +381,6 @@ mod tests {
             to_queue: 1,
             from: 0,
             to: 1,
-            reason: Reason::Level,
             buckets: buckets.to_vec(),
             of_buckets: 4,
             pct: 20.0,

@@ -186,10 +186,7 @@ impl Observer {
             return Ok(None);
         }
         // A queue that has nothing to do may get buckets of a busy one.
-        let may_spread = match self.aim {
-            Aim::Level => is_hot(burden.largest_ns, burden.interval_ns),
-            Aim::SourceAware => true,
-        };
+        let may_spread = self.aim == Aim::Level && is_hot(burden.largest_ns, burden.interval_ns);
         if may_spread {
             // A queue stays as it is if what it brings is received on its CPU. That is seen from now on
             // only, but a change is made only if the next round plans it, too.
@@ -200,15 +197,14 @@ impl Observer {
             return Ok(None);
         }
         let which = if may_spread { Lines::BusyDevices } else { Lines::Busy };
-        let (mut snapshot, receptions) = self.snapshot_of(protected, originals, false, which)?;
+        let mut snapshot = self.snapshot_of(protected, originals, false, which)?;
         let is_line = |id: SourceId| matches!(id, SourceId::Line(_));
         if may_spread {
             snapshot.devices = devices::of(&snapshot);
-            devices::add_receptions(&mut snapshot, &receptions);
         }
         let plan = plan_for(&snapshot, self.aim);
         // The list of all connections may be long: it is read only where it makes a difference.
-        if self.aim == Aim::Level && !plan.spreads.is_empty() {
+        if !plan.spreads.is_empty() {
             devices::add_connections(&mut snapshot.devices);
         }
         let moves_line =
@@ -247,11 +243,9 @@ impl Observer {
     ) -> Result<Snapshot, ObserveError> {
         self.threads.refresh();
         let has_irqbalance = !self.takes_over && irqbalance_runs();
-        let seen = self.snapshot_of(protected, originals, has_irqbalance, Lines::All)?;
-        let (mut snapshot, receptions) = seen;
+        let mut snapshot = self.snapshot_of(protected, originals, has_irqbalance, Lines::All)?;
         snapshot.devices = devices::all();
         devices::add_connections(&mut snapshot.devices);
-        devices::add_receptions(&mut snapshot, &receptions);
         Ok(snapshot)
     }
 
@@ -261,7 +255,7 @@ impl Observer {
         originals: &Originals,
         has_irqbalance: bool,
         which: Lines,
-    ) -> Result<(Snapshot, Receptions), ObserveError> {
+    ) -> Result<Snapshot, ObserveError> {
         if sysfs::online(Path::new("/")).is_some_and(|online| online != self.machine.online()) {
             self.machine = Machine::from_sysfs(Path::new("/"))?;
         }
@@ -296,7 +290,7 @@ impl Observer {
             other_ns: other_ns(&totals.softirqs, &sources, number),
             net_rx: totals.softirqs.net_rx.get(number),
         };
-        let snapshot = Snapshot {
+        Ok(Snapshot {
             interval_ns: now.at.saturating_duration_since(before.at).as_nanos() as u64,
             accounting: match &self.counters {
                 Ok(_) => Accounting::Exact,
@@ -305,8 +299,7 @@ impl Observer {
             cpus: online.iter().map(cpu).collect(),
             sources,
             devices: Vec::new(),
-        };
-        Ok((snapshot, totals.receptions))
+        })
     }
 }
 

@@ -3,8 +3,8 @@
 //! round, because the plan after a move is made of what it did. Pure: an [`Actuator`] acts.
 //!
 //! A change of an indirection table is one of these moves, made where the plan has no other. What it
-//! brings is a guess, so the round after it looks whether it has levelled, or whether the packets arrive
-//! by their new queue; if not, it is taken back, and the table of that device stays.
+//! brings is a guess, so the round after it looks whether it has levelled; if not, it is taken back, and
+//! the table of that device stays.
 //!
 //! A source stays where it is for good once another process has changed its affinity, or once the kernel
 //! has refused another one.
@@ -16,8 +16,7 @@ use evenkeel_machine::CpuSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::decide::{Aim, Move, plan_for};
-use crate::reason::Reason;
+use crate::decide::{Aim, Move, Reason, plan_for};
 use crate::snapshot::{Held, Snapshot, SourceId};
 use crate::spread::{Spread, Trial};
 
@@ -119,7 +118,7 @@ pub enum Event {
     },
     /// Buckets of a device lead to another queue.
     Spread(Spread),
-    /// That did not help: they lead to their queue of before. The table of the device stays.
+    /// That did not level: they lead to their queue of before. The table of the device stays.
     Withdrawn(Spread),
     /// The table of a device cannot be changed: that is not tried again.
     Unspread {
@@ -146,16 +145,12 @@ impl fmt::Display for Event {
                 write!(f, "stays {name} ({source}), and is not tried again: {why}")
             }
             Self::Spread(step) => write!(f, "spread {step}"),
-            Self::Withdrawn(Spread { device, buckets, from_queue, to_queue, reason, .. }) => {
-                let count = buckets.len();
-                let led =
-                    format!("{count} buckets of queue {from_queue} that led to queue {to_queue}");
-                let why = match reason {
-                    Reason::Source => "did not bring their packets there",
-                    Reason::Protect | Reason::Level => "did not level the two CPUs",
-                };
-                write!(f, "took back {device}: {led} {why}; its table is not changed again")
-            }
+            Self::Withdrawn(Spread { device, buckets, from_queue, to_queue, .. }) => write!(
+                f,
+                "took back {device}: {} buckets of queue {from_queue} that led to queue {to_queue} did \
+                 not level the two CPUs; its table is not changed again",
+                buckets.len()
+            ),
             Self::Unspread { device, why } => {
                 write!(f, "stays {device}: its RSS indirection table is not changed again: {why}")
             }

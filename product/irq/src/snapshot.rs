@@ -96,45 +96,6 @@ pub struct Device {
     pub table: Vec<u32>,
     /// How many TCP connections of this host are in a bucket, by bucket; empty where that is not known.
     pub connections: BTreeMap<u32, u32>,
-    /// What threads received of what a bucket brings, by bucket; empty where that is not watched, or
-    /// where the card hashes in an unknown way.
-    #[serde(skip)]
-    pub received: BTreeMap<u32, Received>,
-}
-
-/// Bytes that threads received over the TCP connections of a bucket: a sample.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Received {
-    /// By the CPU on which they were received.
-    pub by_cpu: BTreeMap<u32, u64>,
-    /// By the queue that brought them.
-    pub by_queue: BTreeMap<u32, u64>,
-}
-
-impl Received {
-    /// All of them.
-    pub fn bytes(&self) -> u64 {
-        self.by_cpu.values().sum()
-    }
-
-    /// The CPU on which most of them were received, and its share in percent.
-    pub fn consumer(&self) -> Option<(u32, u64)> {
-        most(&self.by_cpu)
-    }
-
-    /// The share that this queue brought, in percent.
-    pub fn share_pct(&self, queue: u32) -> u64 {
-        let of_queue = self.by_queue.get(&queue).copied().unwrap_or(0);
-        let all = self.by_queue.values().sum::<u64>().max(1);
-        (u128::from(of_queue) * 100 / u128::from(all)) as u64
-    }
-}
-
-/// The key of the largest sum, the first of equal ones, and its share of all in percent.
-fn most(sums: &BTreeMap<u32, u64>) -> Option<(u32, u64)> {
-    let all: u64 = sums.values().sum();
-    let (key, most) = sums.iter().max_by_key(|(key, bytes)| (**bytes, u32::MAX - **key))?;
-    Some((*key, (u128::from(*most) * 100 / u128::from(all.max(1))) as u64))
 }
 
 /// One source.
@@ -179,12 +140,9 @@ impl Source {
         for (cpu, bytes) in self.napis.iter().flat_map(|napi| &napi.received_bytes) {
             *sums.entry(*cpu).or_default() += bytes;
         }
-        most(&sums)
-    }
-
-    /// Whether another process, or irqbalance, decides about it.
-    pub(crate) fn is_of_another(&self) -> bool {
-        matches!(self.held, Some(Held::LetGo | Held::Irqbalance | Held::Unmeasured))
+        let all: u64 = sums.values().sum();
+        let (cpu, most) = sums.into_iter().max_by_key(|(cpu, bytes)| (*bytes, u32::MAX - cpu))?;
+        Some((cpu, (u128::from(most) * 100 / u128::from(all.max(1))) as u64))
     }
 
     /// The CPU that it burdens: the one effective CPU, or the one with most of its time.

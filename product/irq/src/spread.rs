@@ -23,8 +23,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::margin::{CONSUMER_PCT, margin_ns};
-use crate::reason::Reason;
-use crate::snapshot::{Device, Received, Snapshot, Source, SourceId};
+use crate::snapshot::{Device, Held, Snapshot, Source, SourceId};
 use crate::sysfs;
 
 /// Below this share of a CPU, in percent, no table is changed.
@@ -51,8 +50,6 @@ pub struct Spread {
     pub from: u32,
     /// The CPU of the second queue.
     pub to: u32,
-    /// Why.
-    pub reason: Reason,
     /// The buckets.
     pub buckets: Vec<u32>,
     /// How many buckets the first queue has before.
@@ -68,25 +65,13 @@ pub struct Spread {
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, name, from_queue, to_queue, from, to, of_buckets, .. } = self;
-        let Self { pct, from_pct, after_pct, .. } = self;
-        let count = self.buckets.len();
+        let (count, from_pct, after_pct) = (self.buckets.len(), self.from_pct, self.after_pct);
         write!(
             f,
             "{device}: {count} of {of_buckets} buckets of queue {from_queue} ({name}, CPU {from}) -> \
-             queue {to_queue} (CPU {to}), because "
-        )?;
-        match self.reason {
-            Reason::Source => write!(
-                f,
-                "what they bring is received on CPU {to}; takes {pct:.1} %, afterwards interrupts take \
-                 at most {after_pct:.1} % of either"
-            ),
-            Reason::Protect | Reason::Level => write!(
-                f,
-                "interrupts take {from_pct:.1} % of CPU {from} and moving a line does not level that; \
-                 afterwards about {after_pct:.1} % of either"
-            ),
-        }
+             queue {to_queue} (CPU {to}), because interrupts take {from_pct:.1} % of CPU {from} and \
+             moving a line does not level that; afterwards about {after_pct:.1} % of either"
+        )
     }
 }
 
@@ -179,6 +164,11 @@ impl<'a> Queue<'a> {
 
     fn weight(&self) -> u64 {
         self.buckets.iter().map(|(weight, _)| weight).sum()
+    }
+
+    /// Whether another process, or irqbalance, decides about its line.
+    fn is_of_another(&self) -> bool {
+        matches!(self.source.held, Some(Held::LetGo | Held::Irqbalance | Held::Unmeasured))
     }
 
     fn is_at_home(&self) -> bool {
@@ -292,7 +282,7 @@ fn change(
     let load = |cpu: u32| loads.get(&cpu).copied().unwrap_or(0);
     let largest_ns = load(queue.cpu);
     let margin_ns = margin_ns(interval_ns, largest_ns);
-    if queue.ns < margin_ns || queue.source.is_of_another() {
+    if queue.ns < margin_ns || queue.is_of_another() {
         return Err(None);
     }
     if queue.device.table.is_empty() {
@@ -333,7 +323,6 @@ fn describe(
         to_queue: to.number,
         from: from.cpu,
         to: to.cpu,
-        reason: Reason::Level,
         buckets: change.buckets.clone(),
         of_buckets: from.count,
         pct: snapshot.percent(change.ns),
@@ -364,32 +353,9 @@ impl Trial {
         Self { step: step.clone(), most: (before + hoped) / 2.0 }
     }
 
-    /// Whether the change has done what it was made for, as a later interval shows it.
+    /// Whether the change has levelled the two CPUs, as a later interval shows it; where they have next
+    /// to nothing to do, nothing speaks against it.
     pub fn has_helped(&self, snapshot: &Snapshot) -> bool {
-        match self.step.reason {
-            Reason::Source => self.has_arrived(snapshot),
-            Reason::Protect | Reason::Level => self.has_levelled(snapshot),
-        }
-    }
-
-    /// Whether most of what the buckets bring arrives by their new queue; where they bring nothing,
-    /// nothing speaks against it.
-    fn has_arrived(&self, snapshot: &Snapshot) -> bool {
-        let of_step = |device: &&Device| device.name == self.step.device;
-        let Some(device) = snapshot.devices.iter().find(of_step) else { return true };
-        let buckets = self.step.buckets.iter();
-        let received: Vec<&Received> =
-            buckets.filter_map(|bucket| device.received.get(bucket)).collect();
-        let by_queue = received.iter().flat_map(|received| &received.by_queue);
-        let all: u64 = by_queue.clone().map(|(_, bytes)| *bytes).sum();
-        let of_new = by_queue.filter(|(queue, _)| **queue == self.step.to_queue);
-        let new: u64 = of_new.map(|(_, bytes)| *bytes).sum();
-        2 * u128::from(new) >= u128::from(all)
-    }
-
-    /// Whether the change has levelled the two CPUs; where they have next to nothing to do, nothing
-    /// speaks against it.
-    fn has_levelled(&self, snapshot: &Snapshot) -> bool {
         let loads = snapshot.loads();
         let load = |cpu: u32| loads.get(&cpu).copied().unwrap_or(0);
         let (from, to) = (load(self.step.from), load(self.step.to));

@@ -79,7 +79,6 @@ impl Card {
             hash: (!self.table.is_empty()).then(|| "toeplitz".to_owned()),
             table: self.table.clone(),
             connections: self.connections.clone(),
-            received: BTreeMap::new(),
         };
         Snapshot {
             interval_ns: INTERVAL_NS,
@@ -257,7 +256,7 @@ fn once_makes_all_changes_of_a_plan() {
     let said = once(card.snapshot(), Aim::Level, &mut card).unwrap();
     assert_eq!(said.len(), 2, "{said:?}");
     assert_eq!(card.shares(), [150, 300, 150, 0]);
-    // With the other aim tables are for what is received elsewhere, which is not known here.
+    // Packets go to the CPU that receives them: tables are not for that.
     let mut card = Card::hot(4, 150);
     assert!(once(card.snapshot(), Aim::SourceAware, &mut card).unwrap().is_empty());
 }

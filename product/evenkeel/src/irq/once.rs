@@ -84,8 +84,8 @@ fn what_stands(moves: usize, tables: usize) -> Vec<String> {
     if tables > 0 {
         // Which buckets are busy is a guess. Only a later interval shows whether it was right.
         lines.push(
-            "Whether the change of an RSS indirection table helps is not looked at any more: `evenkeel \
-             irq run` looks, and takes back a change that does not."
+            "Whether the change of an RSS indirection table levels its CPUs is not looked at any more: \
+             `evenkeel irq run` looks, and takes back a change that does not."
                 .to_owned(),
         );
     }
