@@ -19,8 +19,7 @@
  *    knows the run time of a thread exactly, and user space reads it.
  *
  * 5. Consumers. A socket knows the instance that brought its last packet. Of the calls that receive, one
- *    in LOOK_EACH is looked at: on which CPU, how many bytes, and of TCP, by which connection. Attached
- *    only where that is asked for.
+ *    in LOOK_EACH is looked at: on which CPU, how many bytes. Loaded only where that is asked for.
  *
  * The state of a CPU is touched only by that CPU, with interrupts off or by an interrupt that returns
  * before the interrupted program goes on. Without PREEMPT_RT a softirq does not leave its CPU, which
@@ -32,7 +31,6 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 
-typedef __u16 u16;
 typedef __u32 u32;
 typedef __u64 u64;
 #include "irq.h"
@@ -64,25 +62,7 @@ struct task_struct {
 	int pid;
 };
 
-struct in6_addr {
-	union {
-		u32 u6_addr32[4];
-	} in6_u;
-};
-
-struct sock_common {
-	u32 skc_daddr;
-	u32 skc_rcv_saddr;
-	u16 skc_dport;
-	u16 skc_num;
-	unsigned short skc_family;
-	struct in6_addr skc_v6_daddr;		/* with CONFIG_IPV6 */
-	struct in6_addr skc_v6_rcv_saddr;
-};
-
 struct sock {
-	struct sock_common __sk_common;
-	u16 sk_protocol;
 	unsigned int sk_napi_id;	/* with CONFIG_NET_RX_BUSY_POLL */
 };
 
@@ -110,16 +90,6 @@ struct cpu_state {
 /* kernel: include/linux/socket.h */
 #define MSG_PEEK 2
 #define MSG_ERRQUEUE 0x2000
-#define AF_INET 2
-#define AF_INET6 10
-/* kernel: include/uapi/linux/in.h */
-#define IPPROTO_TCP 6
-/* The third word of an IPv4 address that is mapped into IPv6 (RFC 4291, 2.5.5.2), in network order. */
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define MAPPED 0xffff0000U
-#else
-#define MAPPED 0x0000ffffU
-#endif
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -163,17 +133,6 @@ struct {
 	__type(key, struct consumer_key);
 	__type(value, u64);
 } consumers SEC(".maps");
-
-/*
- * The same by connection. Each user can open many, so the table has a limit. Beyond it the entry is
- * forgotten that was not used for longest: that of a quiet connection.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 8192);
-	__type(key, struct reception_key);
-	__type(value, u64);
-} flows SEC(".maps");
 
 /* Calls that receive, on this CPU. */
 struct {
@@ -400,46 +359,13 @@ int BPF_PROG(on_poll, struct napi_struct *napi, int packets)
 	return 0;
 }
 
-static __always_inline void add_bytes(void *table, const void *key, u64 bytes)
-{
-	u64 *sum = bpf_map_lookup_elem(table, key);
-
-	if (sum)
-		__sync_fetch_and_add(sum, bytes);
-	else
-		bpf_map_update_elem(table, key, &bytes, BPF_NOEXIST);
-}
-
-/* False: it is no TCP connection over IP. */
-static __always_inline bool connection_of(struct sock *sk, struct reception_key *key)
-{
-	u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
-
-	if (BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
-		return false;
-	if (family == AF_INET) {
-		key->remote[2] = MAPPED;
-		key->remote[3] = BPF_CORE_READ(sk, __sk_common.skc_daddr);
-		key->local[2] = MAPPED;
-		key->local[3] = BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr);
-	} else if (family == AF_INET6 && bpf_core_field_exists(sk->__sk_common.skc_v6_daddr)) {
-		BPF_CORE_READ_INTO(&key->remote, sk, __sk_common.skc_v6_daddr.in6_u.u6_addr32);
-		BPF_CORE_READ_INTO(&key->local, sk, __sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32);
-	} else {
-		return false;
-	}
-	key->remote_port = BPF_CORE_READ(sk, __sk_common.skc_dport);
-	key->local_port = BPF_CORE_READ(sk, __sk_common.skc_num);
-	return true;
-}
-
 /* Since 6.3. */
 SEC("raw_tp/sock_recv_length")
 int BPF_PROG(on_receive, struct sock *sk, int bytes, int flags)
 {
 	struct consumer_key key = { .cpu = bpf_get_smp_processor_id() };
 	u32 zero = 0, *calls = bpf_map_lookup_elem(&receptions, &zero);
-	struct reception_key reception = {};
+	u64 *sum, first = bytes;
 
 	/* What is only looked at, or was sent and comes back with a time stamp, is not received. */
 	if (bytes <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) || !calls || (*calls)++ % LOOK_EACH)
@@ -450,12 +376,11 @@ int BPF_PROG(on_receive, struct sock *sk, int bytes, int flags)
 	/* No instance brought it. (A CPU's number may also stand there: user space has no such instance.) */
 	if (!key.napi_id)
 		return 0;
-	add_bytes(&consumers, &key, bytes);
-	if (connection_of(sk, &reception)) {
-		reception.napi_id = key.napi_id;
-		reception.cpu = key.cpu;
-		add_bytes(&flows, &reception, bytes);
-	}
+	sum = bpf_map_lookup_elem(&consumers, &key);
+	if (sum)
+		__sync_fetch_and_add(sum, first);
+	else
+		bpf_map_update_elem(&consumers, &key, &first, BPF_NOEXIST);
 	return 0;
 }
 

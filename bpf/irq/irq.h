@@ -56,14 +56,4 @@ struct consumer_key {
 	u32 cpu;
 };
 
-/* A TCP connection, the NAPI instance that brought its last packet, and a CPU that received from it. */
-struct reception_key {
-	u32 remote[4];		/* in network order; IPv4 mapped into IPv6 */
-	u32 local[4];
-	u16 remote_port;	/* in network order */
-	u16 local_port;		/* in this machine's order */
-	u32 napi_id;
-	u32 cpu;
-};
-
 #endif

@@ -9,10 +9,9 @@ use evenkeel_cbinfo::Unsupported;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel};
 
 use crate::records::{
-    NET_RX, RawConsumerKey, RawInfo, RawLine, RawNapi, RawNapiKey, RawReceptionKey, RawSoftirqs,
-    SOFTIRQS,
+    NET_RX, RawConsumerKey, RawInfo, RawLine, RawNapi, RawNapiKey, RawSoftirqs, SOFTIRQS,
 };
-use crate::totals::{LineTotals, NapiTotals, PerCpu, Reception, Receptions, SoftirqTotals, Totals};
+use crate::totals::{LineTotals, NapiTotals, PerCpu, SoftirqTotals, Totals};
 
 /// The kernel's directory of lines.
 const LINES: &str = "/proc/irq";
@@ -68,7 +67,6 @@ pub struct Counters {
     softirqs: MapHandle,
     /// None: consumers cannot be watched.
     consumers: Option<MapHandle>,
-    flows: MapHandle,
     object: Object,
 }
 
@@ -117,7 +115,6 @@ impl Counters {
                 true => Some(map::<u64>(&object, "consumers")?),
                 false => None,
             },
-            flows: map::<u64>(&object, "flows")?,
             _links: links,
             consumers_link: None,
             object,
@@ -185,23 +182,7 @@ impl Counters {
             ns: cpus.iter().map(|raw| raw.ns.iter().sum()).collect(),
             net_rx: cpus.iter().map(|raw| raw.runs[NET_RX % SOFTIRQS]).collect(),
         };
-        Ok(Totals { lines, napis, softirqs, receptions: Receptions::new() })
-    }
-
-    /// What was received by connection, while consumers were watched.
-    ///
-    /// # Errors
-    /// The kernel refuses to show the map.
-    pub(crate) fn receptions(&self) -> Result<Receptions, CountersError> {
-        let mut receptions = Receptions::new();
-        for key in distinct(self.flows.keys(), self.flows.max_entries()) {
-            let Some(bytes) = lookup::<u64>(&self.flows, &key, "flows")? else { continue };
-            let key: RawReceptionKey = bytemuck::try_pod_read_unaligned(&key)
-                .map_err(|_| CountersError::Mismatch("flows"))?;
-            let reception = Reception { flow: key.flow(), napi_id: key.napi_id, cpu: key.cpu };
-            receptions.insert(reception, bytes);
-        }
-        Ok(receptions)
+        Ok(Totals { lines, napis, softirqs })
     }
 }
 

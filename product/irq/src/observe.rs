@@ -15,7 +15,7 @@ use crate::snapshot::{Accounting, Cpu, Held, Napi, Snapshot, Source, SourceId};
 use crate::spread::is_hot;
 use crate::sysfs::{self, Line};
 use crate::threads::{Thread, Threads};
-use crate::totals::{NapiTotals, Receptions, SoftirqTotals, Totals};
+use crate::totals::{NapiTotals, SoftirqTotals, Totals};
 
 /// Why nothing is observed.
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +110,7 @@ impl Observer {
         let counters = open(aim).map_err(|why| why.to_string());
         let mut threads = Threads::default();
         let gauge = Gauge::read(counters.as_ref().ok(), &mut threads)?;
-        let last = Some(read(&counters, &threads, aim)?);
+        let last = Some(read(&counters, &threads)?);
         Ok(Self {
             machine,
             counters,
@@ -193,7 +193,7 @@ impl Observer {
             self.see_consumers(true);
         }
         if self.last.is_none() {
-            self.last = Some(read(&self.counters, &self.threads, self.aim)?);
+            self.last = Some(read(&self.counters, &self.threads)?);
             return Ok(None);
         }
         let which = if may_spread { Lines::BusyDevices } else { Lines::Busy };
@@ -259,7 +259,7 @@ impl Observer {
         if sysfs::online(Path::new("/")).is_some_and(|online| online != self.machine.online()) {
             self.machine = Machine::from_sysfs(Path::new("/"))?;
         }
-        let now = read(&self.counters, &self.threads, self.aim)?;
+        let now = read(&self.counters, &self.threads)?;
         let before = self.last.replace(now.clone()).unwrap_or_else(|| now.clone());
         let online = self.machine.online();
         let totals = now.totals.since(&before.totals);
@@ -357,23 +357,14 @@ pub fn watch(
     observer.snapshot(protected, originals)
 }
 
-fn read(
-    counters: &Result<Counters, String>,
-    threads: &Threads,
-    aim: Aim,
-) -> Result<Reading, ObserveError> {
+fn read(counters: &Result<Counters, String>, threads: &Threads) -> Result<Reading, ObserveError> {
     let root = Path::new("/");
     let totals = match counters {
-        // The list of connections may be long: it is read only where it makes a difference.
-        Ok(counters) if aim == Aim::SourceAware => {
-            Totals { receptions: counters.receptions()?, ..counters.read()? }
-        }
         Ok(counters) => counters.read()?,
         Err(_) => Totals {
             lines: sysfs::counts(root),
             napis: BTreeMap::new(),
             softirqs: SoftirqTotals { net_rx: sysfs::net_rx(root), ..SoftirqTotals::default() },
-            receptions: Receptions::new(),
         },
     };
     let threads = threads.iter().filter_map(|thread| Some((thread.clone(), thread.run_ns()?)));

@@ -8,7 +8,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 /// A connection, as packets that arrive have it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
     /// Where its packets come from.
     pub from: SocketAddr,

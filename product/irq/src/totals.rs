@@ -4,8 +4,6 @@
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-use crate::toeplitz::Flow;
-
 /// A figure for each CPU, by its number. CPUs beyond the end have 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PerCpu(Vec<u64>);
@@ -88,17 +86,6 @@ pub(crate) struct NapiTotals {
     pub received_bytes: PerCpu,
 }
 
-/// A TCP connection, the NAPI instance that brought its packets, and a CPU that received from it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Reception {
-    pub flow: Flow,
-    pub napi_id: u32,
-    pub cpu: u32,
-}
-
-/// The bytes of each: a sample.
-pub(crate) type Receptions = BTreeMap<Reception, u64>;
-
 /// Softirqs of all kinds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SoftirqTotals {
@@ -114,8 +101,6 @@ pub(crate) struct Totals {
     /// By the kernel's address of the instance.
     pub napis: BTreeMap<u64, NapiTotals>,
     pub softirqs: SoftirqTotals,
-    /// Empty where they are not read.
-    pub receptions: Receptions,
 }
 
 impl Totals {
@@ -151,17 +136,7 @@ impl Totals {
                 ns: self.softirqs.ns.since(&before.softirqs.ns),
                 net_rx: self.softirqs.net_rx.since(&before.softirqs.net_rx),
             },
-            receptions: self.receptions_since(before),
         }
-    }
-
-    fn receptions_since(&self, before: &Self) -> Receptions {
-        let grown = self.receptions.iter().map(|(reception, bytes)| {
-            let then = before.receptions.get(reception).copied().unwrap_or(0);
-            // A smaller sum: the table had forgotten it meanwhile, and it began anew.
-            (*reception, if *bytes < then { *bytes } else { bytes - then })
-        });
-        grown.filter(|(_, bytes)| *bytes > 0).collect()
     }
 }
 
@@ -197,27 +172,6 @@ mod tests {
         let packets = |now: &Totals, then: &Totals| now.since(then).napis[&0xff].packets.sum();
         assert_eq!(packets(&totals(8193, &[10]), &totals(8193, &[4])), 6);
         assert_eq!(packets(&totals(8194, &[10]), &totals(8193, &[4])), 10);
-    }
-
-    #[test]
-    fn a_reception_that_was_forgotten_counts_from_its_beginning() {
-        let totals = |sums: &[(u32, u64)]| {
-            let reception = |cpu| Reception {
-                flow: Flow {
-                    from: "10.0.0.2:40000".parse().unwrap(),
-                    to: "10.0.0.1:22".parse().unwrap(),
-                },
-                napi_id: 9,
-                cpu,
-            };
-            let receptions = sums.iter().map(|(cpu, bytes)| (reception(*cpu), *bytes)).collect();
-            Totals { receptions, ..Totals::default() }
-        };
-        let now = totals(&[(0, 10), (1, 10), (2, 3), (3, 7)]);
-        let since = now.since(&totals(&[(0, 4), (1, 10), (2, 9)]));
-        let bytes: Vec<(u32, u64)> =
-            since.receptions.iter().map(|(reception, bytes)| (reception.cpu, *bytes)).collect();
-        assert_eq!(bytes, [(0, 6), (2, 3), (3, 7)]);
     }
 
     #[test]
