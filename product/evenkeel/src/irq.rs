@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use evenkeel_irq::{
-    Accounting, Aim, Cpu, Held, Originals, Plan, Snapshot, Source, SourceId, Stay, irqbalance_runs,
-    plan_for, watch,
+    Accounting, Aim, Cpu, Held, Observer, Originals, Plan, Snapshot, Source, SourceId, Stay,
+    irqbalance_runs, plan_for, watch,
 };
 use evenkeel_journal::{Standing, buckets_by_queue, runtime_dir};
 use evenkeel_machine::CpuSet;
@@ -64,7 +64,10 @@ fn status(args: &IrqStatusArgs) -> Result<i32> {
     let originals = Originals::of(&standing);
     let none = CpuSet::new();
     let time = time(args.watch);
-    let snapshot = shown(time, WATCHING, || watch(time, Aim::Level, &none, &originals))?;
+    let mut observer = Observer::start(Aim::Level)?;
+    observer.watch_consumers();
+    shown(time, WATCHING, || std::thread::sleep(time));
+    let snapshot = observer.snapshot(&none, &originals)?;
     if args.json {
         let standing = standing_words(&standing);
         let status = Status { format: STATUS_FORMAT, snapshot, standing };

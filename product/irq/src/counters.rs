@@ -121,16 +121,12 @@ impl Counters {
         })
     }
 
-    /// From now on sees on which CPUs packets are received, or not for now: that costs something at each
-    /// call that receives. Where it cannot be seen, nothing happens.
+    /// From now on sees on which CPUs packets are received. That costs something at each call that
+    /// receives. Where it cannot be seen, nothing happens.
     ///
     /// # Errors
     /// The kernel refuses to attach the program.
-    pub(crate) fn watch_consumers(&mut self, does_watch: bool) -> Result<(), CountersError> {
-        if !does_watch {
-            self.consumers_link = None;
-            return Ok(());
-        }
+    pub(crate) fn watch_consumers(&mut self) -> Result<(), CountersError> {
         if self.consumers.is_none() || self.consumers_link.is_some() {
             return Ok(());
         }

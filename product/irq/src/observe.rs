@@ -141,15 +141,10 @@ impl Observer {
     }
 
     /// From now on sees on which CPUs packets are received, where the kernel can show it. With the aim
-    /// `source-aware` that is so from the start; to level, [`Observer::observe`] does it while a change
-    /// of a table is possible.
+    /// `source-aware` that is so from the start; to level it is not needed.
     pub fn watch_consumers(&mut self) {
-        self.see_consumers(true);
-    }
-
-    fn see_consumers(&mut self, does_see: bool) {
         if let Ok(counters) = &mut self.counters
-            && let Err(why) = counters.watch_consumers(does_see)
+            && let Err(why) = counters.watch_consumers()
         {
             tracing::debug!("{why}");
         }
@@ -180,22 +175,14 @@ impl Observer {
         self.gauge = now;
         if !can_move(burden, self.aim, !protected.is_empty()) {
             self.last = None;
-            if self.aim == Aim::Level {
-                self.see_consumers(false);
-            }
             return Ok(None);
-        }
-        // A queue that has nothing to do may get buckets of a busy one.
-        let may_spread = self.aim == Aim::Level && is_hot(burden.largest_ns, burden.interval_ns);
-        if may_spread {
-            // A queue stays as it is if what it brings is received on its CPU. That is seen from now on
-            // only, but a change is made only if the next round plans it, too.
-            self.see_consumers(true);
         }
         if self.last.is_none() {
             self.last = Some(read(&self.counters, &self.threads)?);
             return Ok(None);
         }
+        // A queue that has nothing to do may get buckets of a busy one.
+        let may_spread = self.aim == Aim::Level && is_hot(burden.largest_ns, burden.interval_ns);
         let which = if may_spread { Lines::BusyDevices } else { Lines::Busy };
         let mut snapshot = self.snapshot_of(protected, originals, false, which)?;
         let is_line = |id: SourceId| matches!(id, SourceId::Line(_));
@@ -331,7 +318,7 @@ fn busy_lines(totals: &Totals) -> BTreeSet<u32> {
 fn open(aim: Aim) -> Result<Counters, CountersError> {
     match (Counters::open(true), aim) {
         (Ok(mut counters), Aim::SourceAware) => {
-            counters.watch_consumers(true)?;
+            counters.watch_consumers()?;
             Ok(counters)
         }
         // A kernel before 6.3 shows no receptions: moves that level need none.
@@ -340,8 +327,8 @@ fn open(aim: Aim) -> Result<Counters, CountersError> {
     }
 }
 
-/// Observes for this long what moves with this aim depend on, and which CPUs receive. `originals` is of
-/// what stands as an earlier `evenkeel irq once` left it.
+/// Observes for this long what moves with this aim depend on. `originals` is of what stands as an
+/// earlier `evenkeel irq once` left it.
 ///
 /// # Errors
 /// All of [`ObserveError`].
@@ -352,7 +339,6 @@ pub fn watch(
     originals: &Originals,
 ) -> Result<Snapshot, ObserveError> {
     let mut observer = Observer::start(aim)?;
-    observer.watch_consumers();
     std::thread::sleep(time);
     observer.snapshot(protected, originals)
 }

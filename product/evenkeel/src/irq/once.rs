@@ -41,7 +41,6 @@ pub fn main(args: &IrqOnceArgs) -> Result<i32> {
         return Ok(IMPOSSIBLE);
     }
     let mut mover = Mover::open(&directory, command, supervisor, args.take_over)?;
-    observer.watch_consumers();
     if args.take_over {
         observer.take_over();
     }
