@@ -28,6 +28,7 @@ const TIMER_FLAGS: [u64; 3] = [1 | 2, 1, 0];
 /// The kernel allocates a timer without waiting for memory, so it may have none at this moment.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(10);
+const NO_MEMORY: &str = "the kernel has no memory for a BPF timer";
 
 /// `struct noise_arm` of lab/bpf/noise.h.
 #[repr(C)]
@@ -157,18 +158,20 @@ impl Generator for Softirq {
 fn with_accepted_flags<T>(
     mut try_to_arm: impl FnMut(u64) -> Result<(T, i32), NoiseError>,
 ) -> Result<T, NoiseError> {
-    let mut refused = 0;
+    let (mut refused, mut tries) = (0, TRIES);
     for timer_flags in TIMER_FLAGS {
-        for _ in 0..TRIES {
+        loop {
             let (made, result) = try_to_arm(timer_flags)?;
             if result == 0 {
                 return Ok(made);
             }
             refused = -result;
-            if refused != libc::ENOMEM {
-                break;
+            tries = tries.saturating_sub(1);
+            match refused {
+                libc::ENOMEM if tries > 0 => std::thread::sleep(PAUSE),
+                libc::ENOMEM => return Err(NoiseError::failed(WHAT, NO_MEMORY)),
+                _ => break,
             }
-            std::thread::sleep(PAUSE);
         }
     }
     let error = io::Error::from_raw_os_error(refused);
@@ -239,6 +242,17 @@ mod tests {
         });
         assert_eq!(made.unwrap(), 1);
         assert_eq!(asked, [3, 1, 1, 1]);
+    }
+
+    #[test]
+    fn worse_flags_are_no_remedy_for_a_lack_of_memory() {
+        let mut asked = Vec::new();
+        let made = with_accepted_flags(|flags| {
+            asked.push(flags);
+            Ok(((), -libc::ENOMEM))
+        });
+        assert!(made.unwrap_err().to_string().contains("no memory"));
+        assert_eq!(asked, [3; TRIES as usize]);
     }
 
     #[test]
