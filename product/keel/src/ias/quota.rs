@@ -21,7 +21,7 @@ const MAX_COUNTED: usize = 1024;
 pub struct UserSpaces {
     /// The user.
     pub user: u32,
-    /// Its address spaces that aggregate now, because it asked for that.
+    /// Its address spaces that aggregate now: by its own wish, by the configuration or by the helper.
     pub spaces: usize,
     /// How many it may have.
     pub most_spaces: usize,
