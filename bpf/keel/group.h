@@ -337,8 +337,10 @@ s32 KEEL_OPS_S(keel_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_arg
 	g->prepaid_ns = 0;
 	get_slot(parent);
 	count_slot(parent, 1);
-	if (bpf_map_update_elem(&group_slots, &id, &slot, BPF_ANY))
+	if (bpf_map_update_elem(&group_slots, &id, &slot, BPF_ANY)) {
+		count(COUNT_SLOTLESS);
 		put_slot(slot);
+	}
 	return 0;
 }
 
