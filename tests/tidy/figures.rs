@@ -55,7 +55,6 @@ const CONSTANTS: &[Constant] = &[
         "in two looks",
         "WAITED_LARGE and WAITED_OF_ONE_CPU_PER_MILLE of signs.rs",
     ),
-    constant("docs/guide.md", "2 %", "same other one", "MARGIN_PCT of margin.rs of product/irq"),
     constant("docs/policies.md", "16 ms", "busy CPU", "BUSY_FACTOR of migrate.h"),
     constant("docs/policies.md", "100 ms", "quota", "USER_BONUS_NS of product/keel"),
     constant("docs/policies.md", "25 times", "quota", "USER_TIMES of product/keel"),
