@@ -50,7 +50,8 @@ fn traces_are_read_by_perfettos_own_schema() {
     }
     let Some(_) = two_cpus(TEST) else { return };
     let host = Host::new();
-    let [run, simulated, cut] = ["run", "simulated", "cut"].map(|name| host.path(name));
+    let traces = ["run.pftrace", "simulated.pftrace", "cut.pftrace"];
+    let [run, simulated, cut] = traces.map(|name| host.path(name));
     let flags = [&["-q", "--perfetto", run.to_str().unwrap()], &EAGER[..]].concat();
     let worker = Worker::start(&host, &flags);
     worker.wait_moved(&host, 2);
