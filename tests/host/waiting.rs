@@ -32,6 +32,22 @@ fn phases(host: &Host) -> String {
     Compiled::compile(host, source, "phases", &["-fopenmp"]).path
 }
 
+/// A run of such a program on CPUs that are unequal by name; without two CPUs or exact accounting `test`
+/// is skipped.
+fn spinning_run(test: &str) -> Option<(Host, Command)> {
+    let (x, y) = two_cpus(test)?;
+    if let Err(why) = cbinfo_support() {
+        skip(test, why);
+        return None;
+    }
+    let host = Host::new();
+    let program = phases(&host);
+    let flags = ["--explain", "--speed", &unequal(x, y)];
+    let mut command = host.run(&flags, &[&program, "0", "1000", "60000"]);
+    command.env("OMP_WAIT_POLICY", "active");
+    Some((host, command))
+}
+
 /// Ends evenkeel and its program, and returns what it said.
 fn end(mut child: Child, host: &Host) -> String {
     kill(child.id() as i32, libc::SIGTERM);
@@ -46,15 +62,8 @@ fn end(mut child: Child, host: &Host) -> String {
 #[test]
 fn threads_that_spin_at_barriers_are_shown() {
     let test = "threads_that_spin_at_barriers_are_shown";
-    let Some((x, y)) = two_cpus(test) else { return };
-    if let Err(why) = cbinfo_support() {
-        return skip(test, why);
-    }
-    let host = Host::new();
-    let program = phases(&host);
-    let flags = ["--explain", "--speed", &unequal(x, y)];
-    let mut command = host.run(&flags, &[&program, "0", "1000", "60000"]);
-    let child = start(command.env("OMP_WAIT_POLICY", "active"));
+    let Some((host, mut command)) = spinning_run(test) else { return };
+    let child = start(&mut command);
     wait_for("what was seen", || {
         let Some(run) = host.status().pop() else { return false };
         let seen = &run["waits"]["spinning"]["seen"];
@@ -111,17 +120,10 @@ fn forbid_perf_events() -> std::io::Result<()> {
 #[test]
 fn where_perf_events_are_forbidden_a_run_goes_on_and_says_so() {
     let test = "where_perf_events_are_forbidden_a_run_goes_on_and_says_so";
-    let Some((x, y)) = two_cpus(test) else { return };
-    if let Err(why) = cbinfo_support() {
-        return skip(test, why);
-    }
-    let host = Host::new();
-    let program = phases(&host);
-    let flags = ["--explain", "--speed", &unequal(x, y)];
-    let mut command = host.run(&flags, &[&program, "0", "1000", "60000"]);
+    let Some((host, mut command)) = spinning_run(test) else { return };
     // SAFETY: system calls; no memory is allocated.
     unsafe { command.pre_exec(forbid_perf_events) };
-    let child = start(command.env("OMP_WAIT_POLICY", "active"));
+    let child = start(&mut command);
     let unverified = "spinning unverified: cbinfo: no perf event can be opened";
     wait_for("the reason", || {
         text(&output(&mut host.evenkeel(["status"])).stdout).contains(unverified)
