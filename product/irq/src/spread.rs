@@ -9,7 +9,8 @@
 //! 2. The largest share must become smaller by the same margin as for a move of a line.
 //! 3. A queue without a bucket gets none: an administrator has taken it out of the table. And no queue
 //!    loses its last one.
-//! 4. A queue stays as it is if most of what it brings is received on its own CPU.
+//! 4. A queue stays as it is if most of what it brings is received on its own CPU, where that is
+//!    watched. To level it is not, because one small reception would keep a busy queue.
 //!
 //! What a bucket brings is not measured. Each counts as one, and as `CONNECTION` more for each TCP
 //! connection of this host that is known to be in it. Whether the guess was right is seen afterwards
