@@ -284,7 +284,7 @@ mod tests {
         }
         for (line, count) in [
             ("ias alloc --groups", 3),
-            ("irq once --mode", 3),
+            ("irq once --mode", 2),
             ("sais attach lo --mode", 2),
             ("sais attach lo --policy", 4),
             ("sais attach lo --wire", 2),
