@@ -134,8 +134,13 @@ fn device_of(root: &Path, line: u32, mut names: Vec<String>) -> Option<String> {
 }
 
 /// The queue that a handler's name ends with: 3 for `eth0-TxRx-3`, `virtio2-input.3` and
-/// `mlx5_comp3@pci:0000:01:00.0`.
+/// `mlx5_comp3@pci:0000:01:00.0`. A handler by which the driver programs the card, as
+/// `i40e-0000:3b:00.0:fdir-TxRx-0` and `ice-0000:3b:00.0:ctrl-TxRx-0` are, has none, though its name
+/// ends with the number of one.
 pub(crate) fn queue(name: &str) -> Option<u32> {
+    if [":fdir-", ":ctrl-"].iter().any(|part| name.contains(part)) {
+        return None;
+    }
     let name = name.split('@').next()?;
     let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
     let (before, number) = name.split_at(name.len() - digits);
@@ -145,15 +150,12 @@ pub(crate) fn queue(name: &str) -> Option<u32> {
 }
 
 /// Whether a handler with this name is for a queue that receives: not for one that only sends, as
-/// `virtio2-output.3` and `eth0-tx-3` are, nor for one by which the driver programs the card, as
-/// `i40e-0000:3b:00.0:fdir-TxRx-0` and `ice-0000:3b:00.0:ctrl-TxRx-0` are, which have the number of a
-/// queue that receives. `ens5-Tx-Rx-3` is for both.
+/// `virtio2-output.3` and `eth0-tx-3` are. `ens5-Tx-Rx-3` is for both.
 pub(crate) fn is_for_receiving(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let is_for_sending =
         name.contains("output") || (name.contains("-tx-") && !name.contains("-rx"));
-    let is_for_driver = [":fdir-", ":ctrl-"].iter().any(|part| name.contains(part));
-    queue(&name).is_some() && !is_for_sending && !is_for_driver
+    queue(&name).is_some() && !is_for_sending
 }
 
 /// The names of the handlers of a line; `None`: it has none.
@@ -196,6 +198,8 @@ mod tests {
             ("eth0-TxRx-12", Some(12)),
             ("eth0", None),
             ("x-config", None),
+            ("i40e-0000:3b:00.0:fdir-TxRx-0", None),
+            ("i40e-eth0-TxRx-0", Some(0)),
         ] {
             assert_eq!(queue(name), number, "{name}");
         }
