@@ -54,4 +54,5 @@ pub use protect::{Program, ProgramError, RunningProgram};
 pub use rounds::{Actuator, Change, Event, MovedByOther, Outcome, Rounds};
 pub use snapshot::{Accounting, Cpu, Device, Held, Napi, Snapshot, Source, SourceId};
 pub use spread::{Spread, StayingTable, Unspread};
+pub use sysfs::{devices as devices_of_lines, queue as queue_of_handler};
 pub use toeplitz::Flow;

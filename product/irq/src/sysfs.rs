@@ -105,7 +105,7 @@ pub(crate) fn net_rx(root: &Path) -> PerCpu {
 }
 
 /// The network device of each line, in this network namespace.
-pub(crate) fn devices(root: &Path) -> BTreeMap<u32, String> {
+pub fn devices(root: &Path) -> BTreeMap<u32, String> {
     let mut devices: BTreeMap<u32, Vec<String>> = BTreeMap::new();
     let entries = fs::read_dir(root.join("sys/class/net")).into_iter().flatten().flatten();
     for entry in entries {
@@ -137,7 +137,7 @@ fn device_of(root: &Path, line: u32, mut names: Vec<String>) -> Option<String> {
 /// `mlx5_comp3@pci:0000:01:00.0`. A handler by which the driver programs the card, as
 /// `i40e-0000:3b:00.0:fdir-TxRx-0` and `ice-0000:3b:00.0:ctrl-TxRx-0` are, has none, though its name
 /// ends with the number of one.
-pub(crate) fn queue(name: &str) -> Option<u32> {
+pub fn queue(name: &str) -> Option<u32> {
     if [":fdir-", ":ctrl-"].iter().any(|part| name.contains(part)) {
         return None;
     }

@@ -150,6 +150,7 @@ fn decision(model: &Model, key: &str) -> Option<Vec<String>> {
 
 fn line(rate: &Rate) -> Vec<String> {
     let mut lines = vec![format!("{} {}: {:.1} a second", rate.label, name(rate), rate.total())];
+    lines.extend(rate.queue.iter().map(|queue| format!("Queue of a network device: {queue}")));
     let came = rate.per_s.iter().filter(|(_, rate)| **rate > 0.0);
     lines.extend(came.map(|(cpu, rate)| format!("  CPU {cpu}: {rate:.1} a second")));
     lines.push(
@@ -222,6 +223,9 @@ mod tests {
         assert!(text(Pane::Decisions, &decisions.rows[1].key).contains("CPU 1: 50 % for 1 task"));
         assert!(text(Pane::Interrupts, "Softirq NET_RX").contains("CPU 1: 797.0 a second"));
         assert!(text(Pane::Keel, "enqueue").contains("Now: 120.0 a second"));
+        assert!(!text(Pane::Interrupts, "Interrupt 36").contains("Queue"));
+        let of_queue = explain(&sample::model_with_queue(), Pane::Interrupts, "Interrupt 36");
+        assert!(of_queue.unwrap()[1].ends_with("device: eth0:3"));
     }
 
     #[test]

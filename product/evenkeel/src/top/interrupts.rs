@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_irq::queue_of_handler;
+
 /// From here on a counter of the kernel, which has 32 bits, may begin again at 0 before the next
 /// reading.
 const NEAR_END: u64 = 3 << 30;
@@ -42,6 +44,8 @@ pub struct Rate {
     pub label: String,
     /// Its handlers, or what it is for.
     pub name: String,
+    /// The queue of a network device that it is for, as `eth0:3`; none: it is for no queue.
+    pub queue: Option<String>,
     /// Times in a second on each CPU, by its number.
     pub per_s: BTreeMap<u32, f64>,
 }
@@ -66,7 +70,28 @@ impl Counts {
         Self { lines: lines.collect() }
     }
 
+    /// Whether these are the lines and handlers of another reading, whatever they counted.
+    pub fn has_lines_of(&self, other: &Self) -> bool {
+        let mut pairs = self.lines.iter().zip(&other.lines);
+        self.lines.len() == other.lines.len()
+            && pairs.all(|((key, line), (other_key, other))| {
+                key == other_key && line.name == other.name
+            })
+    }
+
+    /// The queue of each line that is for one, by the line's number, where `devices` has the network
+    /// device of each line.
+    pub fn queues(&self, devices: &BTreeMap<u32, String>) -> BTreeMap<String, String> {
+        let lines = self.lines.iter().filter(|((kind, _), _)| *kind == Kind::Interrupt);
+        let queue = |((_, label), line): (&(Kind, String), &Line)| {
+            let device = devices.get(&label.parse::<u32>().ok()?)?;
+            Some((label.clone(), format!("{device}:{}", queue_of_handler(&line.name)?)))
+        };
+        lines.filter_map(queue).collect()
+    }
+
     /// How often each line came in the `seconds` since `earlier`. Lines that never came are left out.
+    /// No queue is filled in.
     pub fn since(&self, earlier: &Self, seconds: f64) -> Vec<Rate> {
         let rate = |((kind, label), now): (&(Kind, String), &Line)| {
             let then = earlier.lines.get(&(*kind, label.clone()));
@@ -79,6 +104,7 @@ impl Counts {
                 kind: *kind,
                 label: label.clone(),
                 name: now.name.clone(),
+                queue: None,
                 per_s: per_s.collect(),
             }
         };
@@ -203,6 +229,26 @@ ERR:          0
         // A CPU that came online has no earlier figure.
         let more = "   CPU0 CPU2 CPU3\n36: 100 503805 9 chip 1-edge virtio1-req.0\n";
         assert_eq!(find(&rates(more, ""), "36").total(), 0.0);
+    }
+
+    #[test]
+    fn a_line_of_a_network_device_has_the_queue_that_its_name_ends_with() {
+        let counts = |interrupts: &str| Counts::parse(interrupts, SOFTIRQS);
+        let text = "   CPU0 CPU2
+36: 1 1 PCI-MSIX-0000:00:02.0 1-edge virtio1-req.0
+40: 1 1 PCI-MSIX-0000:00:03.0 0-edge virtio2-config
+41: 1 1 PCI-MSIX-0000:00:03.0 4-edge virtio2-input.3
+LOC: 5 5 Local timer interrupts
+";
+        let devices = [(40, "eth0".to_owned()), (41, "eth0".to_owned())].into();
+        // The first one is a disk's: its number is not that of a queue of a network device.
+        let queues = [("41".to_owned(), "eth0:3".to_owned())].into();
+        assert_eq!(counts(text).queues(&devices), queues);
+        // Counting changes no line; another handler on the same line does, and so does one line less.
+        let is_same = |other: &str| counts(text).has_lines_of(&counts(other));
+        assert!(is_same(&text.replace(" 1 1 ", " 7 9 ")));
+        assert!(!is_same(&text.replace("input.3", "input.4")));
+        assert!(!is_same(text.split_once("41:").unwrap().0));
     }
 
     #[test]

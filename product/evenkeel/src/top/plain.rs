@@ -109,6 +109,14 @@ mod tests {
     }
 
     #[test]
+    fn a_line_is_printed_with_its_queue() {
+        let text = printed(&sample::model_with_queue());
+        let line = text.lines().find(|line| line.contains("virtio2-input.3")).unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words, ["36", "virtio2-input.3", "50", "CPU", "0", "eth0:3", "50", "0"]);
+    }
+
+    #[test]
     fn lines_are_broken_at_the_width_of_a_terminal_only() {
         let mut model = sample::model(2);
         model.cpus.figures.as_mut().unwrap().remarks = vec!["more of it ".repeat(20)];

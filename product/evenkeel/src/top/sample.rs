@@ -130,7 +130,23 @@ pub fn program(root: u32, name: &str) -> Program {
 }
 
 fn rate(kind: Kind, label: &str, name: &str, per_s: [f64; 2]) -> Rate {
-    Rate { kind, label: label.to_owned(), name: name.to_owned(), per_s: (0..).zip(per_s).collect() }
+    Rate {
+        kind,
+        label: label.to_owned(),
+        name: name.to_owned(),
+        queue: None,
+        per_s: (0..).zip(per_s).collect(),
+    }
+}
+
+/// The same, and the first line is for a queue.
+pub fn model_with_queue() -> Model {
+    let mut model = model(2);
+    for rate in model.interrupts.iter_mut().flatten().take(1) {
+        rate.name = "virtio2-input.3".to_owned();
+        rate.queue = Some("eth0:3".to_owned());
+    }
+    model
 }
 
 fn keel() -> Keel {

@@ -11,12 +11,13 @@ use std::time::Duration;
 use evenkeel_cbinfo::{RunTimeExcludes, Unsupported, run_time_excludes};
 use evenkeel_host::doctor::{CpuWatch, judge};
 use evenkeel_host::{Accounting, AccountingChoice, Observer, ProgramStatus, Reading, ThreadTimes};
+use evenkeel_irq::devices_of_lines;
 use evenkeel_keel::Statistics;
 use evenkeel_machine::{CpuSet, Machine};
 use nix::time::{ClockId, clock_gettime};
 
 use super::budget::Budget;
-use super::interrupts::{Counts, Rate};
+use super::interrupts::{Counts, Kind, Rate};
 use super::model::{Cpus, Keel, Model, Program};
 use crate::{daemon_client, keel_client, status};
 
@@ -152,6 +153,9 @@ struct Interrupts {
     budget: Budget,
     last: Option<(Duration, Counts)>,
     rates: Option<Vec<Rate>>,
+    /// The queues of lines, as of when the set of lines changed last: all of /sys/class/net is read for
+    /// them.
+    queues: BTreeMap<String, String>,
 }
 
 impl Interrupts {
@@ -160,9 +164,16 @@ impl Interrupts {
             let before = own_cpu_time();
             let text = |path| fs::read_to_string(path).unwrap_or_default();
             let counts = Counts::parse(&text("/proc/interrupts"), &text("/proc/softirqs"));
+            if !self.last.as_ref().is_some_and(|(_, earlier)| counts.has_lines_of(earlier)) {
+                self.queues = counts.queues(&devices_of_lines(Path::new("/")));
+            }
             if let Some((then, earlier)) = &self.last {
                 let seconds = now.saturating_sub(*then).as_secs_f64();
-                self.rates = Some(counts.since(earlier, seconds));
+                let mut rates = counts.since(earlier, seconds);
+                for rate in rates.iter_mut().filter(|rate| rate.kind == Kind::Interrupt) {
+                    rate.queue = self.queues.get(&rate.label).cloned();
+                }
+                self.rates = Some(rates);
             }
             self.last = Some((now, counts));
             self.budget.charge(now, own_cpu_time().saturating_sub(before));

@@ -227,10 +227,11 @@ fn decision_cells(model: &Model, at_ns: u64, pid: u32, program: String, text: St
 
 fn interrupts(model: &Model) -> Table {
     let mut columns = vec![
-        Column::words("line", 8, 0),
-        Column::words("name", 16, 0).growing(),
-        Column::number("per s", 8, 0),
-        Column::words("most on", 8, 1),
+        Column::words("line", 7, 0),
+        Column::words("name", 13, 0).growing(),
+        Column::number("per s", 7, 0),
+        Column::words("most on", 7, 1),
+        Column::words("queue", 8, 1),
     ];
     let numbers: Vec<u32> = model.cpus.speeds.iter().map(|(number, _)| *number).collect();
     let has_columns = numbers.len() <= CPU_COLUMNS;
@@ -247,6 +248,7 @@ fn interrupts(model: &Model) -> Table {
                 Some((cpu, _)) => Cell::number(f64::from(cpu), format!("CPU {cpu}")),
                 None => Cell::number(f64::NEG_INFINITY, "-"),
             },
+            Cell::words(rate.queue.as_deref().unwrap_or("-")),
         ];
         let of_cpu = |cpu| rate.per_s.get(cpu).copied();
         cells.extend(shown.iter().map(|cpu| Cell::maybe(of_cpu(cpu), per_s)));
@@ -320,6 +322,7 @@ fn counter(keel: &Keel, name: &str, count: u64) -> (f64, Row) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::top::layout::fitting;
     use crate::top::sample;
 
     fn texts(table: &Table, row: usize) -> Vec<&str> {
@@ -403,11 +406,21 @@ mod tests {
     #[test]
     fn interrupts_have_a_column_for_each_of_a_few_cpus() {
         let [_, _, _, few, _] = tables(&sample::model(2));
-        assert_eq!(few.columns.len(), 6);
-        assert_eq!(texts(&few, 0), ["NET_RX", "softirq", "800", "CPU 1", "3.0", "797"]);
-        assert_eq!(texts(&few, 1), ["36", "virtio1-req.0", "50", "CPU 0", "50", "0"]);
+        assert_eq!(few.columns.len(), 7);
+        assert_eq!(texts(&few, 0), ["NET_RX", "softirq", "800", "CPU 1", "-", "3.0", "797"]);
+        assert_eq!(texts(&few, 1), ["36", "virtio1-req.0", "50", "CPU 0", "-", "50", "0"]);
         let [_, _, _, many, _] = tables(&sample::model(128));
-        assert_eq!(many.columns.len(), 4);
+        assert_eq!(many.columns.len(), 5);
+    }
+
+    #[test]
+    fn a_line_of_a_queue_is_shown_with_it_and_found_by_it() {
+        let [_, _, _, table, _] = tables(&sample::model_with_queue());
+        assert_eq!(table.columns[4].title, "queue");
+        assert_eq!(texts(&table, 1), ["36", "virtio2-input.3", "50", "CPU 0", "eth0:3", "50", "0"]);
+        // Of a machine with four CPUs all columns fit into 80 characters.
+        let [_, _, _, four, _] = tables(&sample::model(4));
+        assert_eq!(fitting(&four.columns, 78).len(), four.columns.len());
     }
 
     #[test]
