@@ -1,6 +1,7 @@
 //! `evenkeel-lab bench scale`: what is simulated, and what is measured of a node, in its quick form.
 
 use crate::html::checked_page;
+use crate::schema::check;
 use crate::support::*;
 
 #[test]
@@ -21,6 +22,7 @@ fn a_node_is_simulated_and_what_evenkeel_says_on_it_measured() {
     let page = scale(&["--quick", "--json", &json], "page");
     let report: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    check("bench-scale", &report);
     assert_eq!(report["cells"].as_array().unwrap().len(), 2);
     let noises = report["noises"].as_array().unwrap();
     assert_eq!(noises.len(), 3, "{report}");

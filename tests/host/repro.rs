@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::html::checked_page;
+use crate::schema::check;
 use crate::support::*;
 
 fn ids(path: &Path) -> Vec<String> {
@@ -113,6 +114,7 @@ fn cells_are_simulated_and_written() {
         ["tables", "fit", "readings", "signals", "slices", "parts", "causes", "layouts"]
     );
     let study: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    check("repro", &study);
     let rows = study["parts"][0]["rows"].as_array().unwrap();
     assert!((1..=30).contains(&rows.len()), "{} cells", rows.len());
     let mut cells = std::collections::BTreeSet::new();

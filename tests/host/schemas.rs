@@ -1,5 +1,7 @@
 //! What commands print as JSON is what their schemas say.
 
+use std::time::Duration;
+
 use evenkeel_lab::schemas::all;
 use serde_json::Value;
 
@@ -7,6 +9,9 @@ use crate::report::json;
 use crate::schema::{check, check_by};
 use crate::support::*;
 use crate::worker::Worker;
+
+/// Longer than any of the benchmarks of costs takes.
+const BENCH_PATIENCE: Duration = Duration::from_secs(600);
 
 /// What `evenkeel WORDS` prints.
 fn printed(host: &Host, words: &[&str]) -> Value {
@@ -101,6 +106,22 @@ fn noise_writes_what_its_schema_says() {
     let done = output(&mut host.evenkeel_lab(words));
     assert!(done.status.success(), "{done:?}");
     check("noise", &json(&path));
+}
+
+#[test]
+#[ignore = "measures for some minutes: make bench-test"]
+fn benchmarks_of_costs_write_what_their_schemas_say() {
+    let host = Host::alone();
+    let path = host.path("json");
+    let mut names = vec![&["refill", "--quick"][..], &["startup"], &["daemon"], &["plan"]];
+    // The windows and samples are of cbinfo.
+    names.extend(evenkeel_cbinfo::support().is_ok().then_some(&["waiting"][..]));
+    for words in names {
+        let words = [&["bench"], words, &["--json", path.to_str().unwrap()]].concat();
+        let done = output_within(&mut host.evenkeel_lab(&words), &[], BENCH_PATIENCE);
+        assert!(done.status.success(), "{words:?}: {done:?}");
+        check(&format!("bench-{}", words[1]), &json(&path));
+    }
 }
 
 #[test]

@@ -127,6 +127,9 @@ fn sweeps_are_compared() {
         out
     };
     let (short, long) = (rows("short", "500"), rows("long", "100000"));
+    for row in std::fs::read_to_string(&short).unwrap().lines() {
+        check("sim-sweep", &serde_json::from_str(row).unwrap());
+    }
     let done = output(&mut sim(&host, &["compare", &short, &long]));
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
     assert!(text(&done.stdout).contains("better"), "{}", text(&done.stdout));

@@ -11,7 +11,7 @@ use evenkeel_experiment::cells::Cells;
 use evenkeel_experiment::chart::Chart;
 use evenkeel_experiment::html::{Sheet, charts};
 use evenkeel_experiment::output::{Output, tell};
-use evenkeel_experiment::{MachineInfo, commit};
+use evenkeel_experiment::{Document, MachineInfo, commit};
 
 /// Where the figures go.
 #[derive(Debug, Clone, Default)]
@@ -56,11 +56,12 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Prints what is shown, and writes what was asked for.
+    /// Prints what is shown, and writes what was asked for: the figures with the version of their
+    /// schema.
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn write(&self, figures: &impl Serialize, shown: &Shown<'_>) -> Result<()> {
+    pub fn write<T: Serialize>(&self, figures: &Document<'_, T>, shown: &Shown<'_>) -> Result<()> {
         let outputs = [&self.json, &self.html];
         if let Some(table) = &shown.table {
             tell(outputs, table.clone().terminal());
@@ -69,7 +70,7 @@ impl Prepared {
             tell(outputs, sentence);
         }
         if let Some(output) = &self.json {
-            output.write(&serde_json::to_string_pretty(figures)?)?;
+            output.write(&figures.to_json()?)?;
         }
         if let Some(output) = &self.html {
             output.write(&page(shown, &output.command("--html", &self.command)))?;
@@ -101,6 +102,8 @@ fn page(shown: &Shown<'_>, command: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use evenkeel_experiment::chart::Interval;
 
     use super::*;
@@ -134,7 +137,8 @@ mod tests {
                 intervals: vec![interval],
             }],
         };
-        files.prepare().unwrap().write(&[7], &shown).unwrap();
+        let figures = BTreeMap::from([("ms", 2)]);
+        files.prepare().unwrap().write(&Document::new(7, &figures), &shown).unwrap();
         let page = std::fs::read_to_string(files.html.clone().unwrap()).unwrap();
         for part in [
             "<title>A cost</title>",
@@ -147,6 +151,6 @@ mod tests {
             assert!(page.contains(part), "{part} is missing in\n{page}");
         }
         let json = std::fs::read_to_string(files.json.unwrap()).unwrap();
-        assert_eq!(json.split_whitespace().collect::<String>(), "[7]");
+        assert_eq!(json.split_whitespace().collect::<String>(), r#"{"format":7,"ms":2}"#);
     }
 }

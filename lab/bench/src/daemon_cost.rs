@@ -6,13 +6,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use evenkeel_control::Request;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cost_page::{Files, Shown};
 use crate::crowd::Crowd;
 use crate::private_daemon::{PrivateDaemon, until};
 use evenkeel_experiment::display::Display;
-use evenkeel_experiment::interrupt;
+use evenkeel_experiment::{Document, interrupt};
+
+/// The version of [`Report`] as a document.
+pub const FORMAT: u32 = 1;
 
 const PROGRAMS: u32 = 50;
 /// Threads of each program; with its first one 2,000 in all.
@@ -37,13 +41,16 @@ pub struct Options {
     pub files: Files,
 }
 
-/// All figures.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-struct Report {
+/// What the daemon costs.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Report {
+    /// Programs that have joined.
     programs: u64,
+    /// Their tasks.
     tasks: u64,
     /// What the daemon takes of one CPU at rest.
     own_cpu_pct: f64,
+    /// Intervals of each program in a second, at rest.
     intervals_per_s: f64,
     /// Resident memory with all of them, in MiB.
     resident_mib: f64,
@@ -78,7 +85,8 @@ pub fn run(options: &Options) -> Result<i32> {
     );
     let title = "Benchmarks: what the daemon costs";
     let sentences = vec![cost, growth];
-    files.write(&report, &Shown { title, table: None, sentences, charts: Vec::new() })?;
+    let shown = Shown { title, table: None, sentences, charts: Vec::new() };
+    files.write(&Document::new(FORMAT, &report), &shown)?;
     Ok(0)
 }
 

@@ -13,11 +13,14 @@ use nix::unistd::Pid;
 
 use crate::verify::{self, Verified};
 use evenkeel_experiment::display::Display;
-use evenkeel_experiment::interrupt;
 use evenkeel_experiment::output::{Output, tell};
+use evenkeel_experiment::{Document, interrupt};
 use evenkeel_noise::{MAX_LIMIT, Noise, NoiseConfig, NoiseKind};
 
 pub use evenkeel_noise::NoiseReport;
+
+/// The version of [`NoiseReport`] as a document.
+pub const FORMAT: u32 = 1;
 
 /// Busy time and period in us, where none are given.
 const DEFAULT_BUSY_US: u64 = 4_000;
@@ -124,7 +127,7 @@ fn make(options: &Options, json: Option<Output>) -> Result<i32> {
     );
     tell([&json], took);
     if let Some(output) = json {
-        output.write(&serde_json::to_string_pretty(&report)?)?;
+        output.write(&Document::new(FORMAT, &report).to_json()?)?;
     }
     Ok(exit_code)
 }
@@ -181,7 +184,7 @@ fn verify(options: &Options, json: Option<Output>) -> Result<i32> {
         tell([&json], verified.table());
     }
     if let Some(output) = json {
-        output.write(&serde_json::to_string_pretty(&verified)?)?;
+        output.write(&Document::new(verify::FORMAT, &verified).to_json()?)?;
     }
     Ok(i32::from(!verified.rows.iter().all(Verified::is_right)))
 }
@@ -211,7 +214,7 @@ mod tests {
         assert_eq!(run(&options).unwrap(), 0);
         let text = std::fs::read_to_string(path).unwrap();
         let report: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(report["kind"], "hog");
+        assert_eq!((&report["kind"], &report["format"]), (&"hog".into(), &FORMAT.into()));
         assert!(report["busy_ns"].as_u64().unwrap() > 0);
     }
 

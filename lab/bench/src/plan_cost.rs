@@ -19,13 +19,18 @@ use evenkeel_capability::{LagParameters, Plan, Policy, Snapshot, State, plan};
 use evenkeel_host::{AccountingChoice, Freedom, Observer};
 use evenkeel_journal::affinity;
 use evenkeel_machine::Machine;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cost_page::{Files, Shown};
 use crate::crowd::{self, Crowd};
 use crate::stats::median;
+use evenkeel_experiment::Document;
 use evenkeel_experiment::cells::Cells;
 use evenkeel_experiment::display::Display;
+
+/// The version of [`Report`] as a document.
+pub const FORMAT: u32 = 1;
 
 /// CPUs and tasks; about ten tasks a CPU.
 const SIZES: [(u32, u32); 5] = [(64, 625), (128, 1250), (256, 2500), (512, 5000), (1024, 10_000)];
@@ -50,9 +55,11 @@ pub struct Options {
 }
 
 /// One size of machine.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Row {
+    /// CPUs of the machine.
     cpus: u32,
+    /// Tasks of the program.
     tasks: u32,
     /// Instructions of one plan; none where valgrind is missing.
     instructions: Option<u64>,
@@ -60,14 +67,16 @@ struct Row {
     per_task_log_task: Option<f64>,
 }
 
-/// All figures.
-#[derive(Debug, Serialize)]
-struct Report {
+/// What deciding costs.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Report {
+    /// Plans on machines of several sizes.
     plans: Vec<Row>,
     /// Threads of the program in the timed interval.
     interval_tasks: usize,
-    /// Median over the rounds, in milliseconds: taking the snapshot, and planning.
+    /// How long taking the snapshot takes: the median over the rounds.
     snapshot_ms: f64,
+    /// How long planning takes: the median over the rounds.
     plan_ms: f64,
     /// `cbinfo` or `procfs`.
     accounting: String,
@@ -102,7 +111,7 @@ pub fn run(options: &Options) -> Result<i32> {
     display.step(done, planned, "timing a whole interval");
     let report = interval(plans)?;
     display.finish();
-    files.write(&report, &shown(&report))?;
+    files.write(&Document::new(FORMAT, &report), &shown(&report))?;
     Ok(0)
 }
 

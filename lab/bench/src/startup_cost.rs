@@ -6,16 +6,21 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cost_page::{Files, Shown};
 use crate::programs::{Installed, Program};
 use crate::stats::{Estimate, estimate, median};
+use evenkeel_experiment::Document;
 use evenkeel_experiment::cells::Cells;
 use evenkeel_experiment::chart::{self, Chart};
 use evenkeel_experiment::command::{run as run_command, set_threads};
 use evenkeel_experiment::display::Display;
 use evenkeel_experiment::executable;
+
+/// The version of [`Report`] as a document.
+pub const FORMAT: u32 = 1;
 
 /// Rounds of `true`, and how many go before them, to warm up.
 const SHORT_ROUNDS: usize = 60;
@@ -26,31 +31,38 @@ const LONG_ROUNDS: usize = 15;
 const WORK: usize = 1650;
 const PHASES: usize = 600;
 
-/// All figures.
-#[derive(Debug, Serialize)]
-struct Report {
+/// What `evenkeel run` adds to a program.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Report {
     /// Whether the executable is an optimised one.
     is_optimised: bool,
+    /// Each program in each way.
     rows: Vec<Row>,
 }
 
 /// A program, run in one way.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Row {
+    /// The program.
     program: &'static str,
+    /// Alone, or with what.
     way: &'static str,
-    /// Medians with their 95 % intervals, in ms: the time, and what is added to the program alone.
+    /// The time.
     time_ms: Interval,
+    /// What is added to the program alone; null: nothing can be.
     added_ms: Option<Interval>,
     /// What is added, as a share of the time alone, in per cent.
     added_pct: Option<Interval>,
 }
 
 /// A median with its 95 % interval.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 struct Interval {
+    /// The median.
     median: f64,
+    /// The interval's lower end.
     low: f64,
+    /// Its upper end.
     high: f64,
 }
 
@@ -114,7 +126,7 @@ pub fn run(files: &Files) -> Result<i32> {
             intervals: report.rows.iter().filter_map(added).collect(),
         }],
     };
-    files.write(&report, &shown)?;
+    files.write(&Document::new(FORMAT, &report), &shown)?;
     Ok(0)
 }
 

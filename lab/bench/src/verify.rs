@@ -121,6 +121,9 @@ fn distance(seen_pct: f64, own_pct: f64, gap_pct: f64) -> f64 {
     seen_pct - seen_pct.clamp(own_pct.min(other_pct), own_pct.max(other_pct))
 }
 
+/// The version of [`Verification`] as a document.
+pub const FORMAT: u32 = 1;
+
 /// What was verified, as `--json` writes it.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Verification {

@@ -10,12 +10,16 @@ use evenkeel_host::{OFTEN_HERTZ, SELDOM_HERTZ, WINDOW_EVERY_NS, WINDOW_NS};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, getppid};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cost_page::{Files, Shown};
 use crate::stats::{Estimate, estimate};
 use evenkeel_experiment::display::Display;
-use evenkeel_experiment::interrupt;
+use evenkeel_experiment::{Document, interrupt};
+
+/// The version of [`Report`] as a document.
+pub const FORMAT: u32 = 1;
 
 /// Pairs of a second with windows and one without.
 const PAIRS: u32 = 20;
@@ -32,28 +36,35 @@ const READINGS_A_NOTE: u64 = 10_000;
 /// Shorter gaps between two readings of the clock are no interrupt, longer ones no single interrupt.
 const GAPS_NS: std::ops::Range<u64> = 400..60_000;
 
-/// All figures.
-#[derive(Debug, Serialize)]
-struct Report {
-    /// A bystander's getppid(2), in ns, while no window is open and while one is: medians.
+/// What it costs to see waiting.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Report {
+    /// A bystander's getppid(2) while no window is open: the median.
     call_ns: f64,
+    /// The same while a window is open.
     call_in_window_ns: f64,
     /// What the windows of the balancer cost a loop of such calls, in per cent.
     windows_pct: Interval,
     /// One sample: the interrupt and the program in it, in ns.
     sample_ns: Interval,
-    /// Samples a second of the first two seconds and later, and what they cost a CPU in per cent.
+    /// Samples a second in the first two seconds.
     often_hertz: u64,
+    /// What they cost a CPU.
     often_pct: f64,
+    /// Samples a second later.
     seldom_hertz: u64,
+    /// What they cost a CPU.
     seldom_pct: f64,
 }
 
 /// A median with its 95 % interval.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Interval {
+    /// The median.
     median: f64,
+    /// The interval's lower end.
     low: f64,
+    /// Its upper end.
     high: f64,
 }
 
@@ -94,7 +105,8 @@ pub fn run(files: &Files) -> Result<i32> {
     );
     let title = "Benchmarks: what it costs to see how programs wait";
     let sentences = vec![calls, windows, sample];
-    files.write(&report, &Shown { title, table: None, sentences, charts: Vec::new() })?;
+    let shown = Shown { title, table: None, sentences, charts: Vec::new() };
+    files.write(&Document::new(FORMAT, &report), &shown)?;
     Ok(0)
 }
 

@@ -1,35 +1,102 @@
-//! The JSON documents of the laboratory that users keep or send in: a schema for each, with a version,
-//! beside those of the product. docs/json.md says what is promised of them, and what has no schema.
+//! The JSON documents of the laboratory: a schema for each, with a version, beside those of the product.
+//! docs/json.md says what is promised of them.
 
 use evenkeel::schemas::{OUTPUTS as OF_PRODUCT, Output, output, schema};
-use evenkeel_bench::make_noise::NoiseReport;
-use evenkeel_bench::verify::Verification;
+use evenkeel_bench::{
+    daemon_cost, make_noise, plan_cost, refill, scale, startup_cost, verify, waiting_cost,
+};
+use evenkeel_experiment::{Document, REPORT_FORMAT};
+use evenkeel_sim::ROW_FORMAT;
+use schemars::JsonSchema;
+use serde_json::Value;
 
 use crate::report::{FORMAT, MachineReport};
+use crate::sim::RUN_FORMAT;
 
 /// All of them, by the name of the schema.
-pub const OUTPUTS: [Output; 5] = [
+pub const OUTPUTS: [Output; 13] = [
+    output(
+        "bench-daemon",
+        daemon_cost::FORMAT,
+        "evenkeel-lab bench daemon --json FILE",
+        document::<daemon_cost::Report>,
+    ),
+    output(
+        "bench-plan",
+        plan_cost::FORMAT,
+        "evenkeel-lab bench plan --json FILE",
+        document::<plan_cost::Report>,
+    ),
+    output(
+        "bench-refill",
+        refill::FORMAT,
+        "evenkeel-lab bench refill --json FILE",
+        document::<refill::Report>,
+    ),
     output(
         "bench-report",
-        1,
+        REPORT_FORMAT,
         "evenkeel-lab bench capability --json FILE",
-        schema::<evenkeel_experiment::Report>,
+        document::<evenkeel_experiment::Report>,
+    ),
+    output(
+        "bench-scale",
+        scale::FORMAT,
+        "evenkeel-lab bench scale --json FILE",
+        document::<scale::Report>,
+    ),
+    output(
+        "bench-startup",
+        startup_cost::FORMAT,
+        "evenkeel-lab bench startup --json FILE",
+        document::<startup_cost::Report>,
+    ),
+    output(
+        "bench-waiting",
+        waiting_cost::FORMAT,
+        "evenkeel-lab bench waiting --json FILE",
+        document::<waiting_cost::Report>,
     ),
     output("machine-report", FORMAT, "evenkeel-lab report FILE", schema::<MachineReport>),
-    output("noise", 1, "evenkeel-lab noise KIND --json FILE", schema::<NoiseReport>),
+    output(
+        "noise",
+        make_noise::FORMAT,
+        "evenkeel-lab noise KIND --json FILE",
+        document::<make_noise::NoiseReport>,
+    ),
     output(
         "noise-verify",
-        1,
+        verify::FORMAT,
         "evenkeel-lab noise KIND --verify --json FILE",
-        schema::<Verification>,
+        document::<verify::Verification>,
+    ),
+    output(
+        "repro",
+        evenkeel_repro::FORMAT,
+        "evenkeel-lab repro PAPER --json FILE",
+        document::<evenkeel_repro::Study>,
     ),
     output(
         "sim-run",
-        1,
+        RUN_FORMAT,
         "evenkeel-lab sim run WORKLOAD --json FILE",
-        schema::<evenkeel_sim::Report>,
+        document::<evenkeel_sim::Report>,
+    ),
+    output(
+        "sim-sweep",
+        ROW_FORMAT,
+        "evenkeel-lab sim sweep WORKLOAD --out FILE",
+        schema::<evenkeel_sim::Row>,
     ),
 ];
+
+/// The schema of what is written as a [`Document`] with this content.
+fn document<T: JsonSchema + 'static>() -> Value {
+    let mut whole = schema::<Document<'static, T>>();
+    // What the content says of itself tells more.
+    whole["description"] = schema::<T>()["description"].clone();
+    whole
+}
 
 /// Those of the product, and these.
 pub fn all() -> impl Iterator<Item = &'static Output> {
@@ -41,7 +108,7 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    use serde_json::Value;
+    use serde_json::json;
 
     use super::*;
 
@@ -65,6 +132,18 @@ mod tests {
         }
         let files = fs::read_dir(docs().join("schemas")).unwrap().count();
         assert_eq!(files, all().count(), "a schema without a command");
+    }
+
+    #[test]
+    fn each_document_is_an_object_that_tells_its_version_and_what_it_is() {
+        for output in &OUTPUTS {
+            let schema = output.schema();
+            assert_eq!(schema["type"], "object", "{}", output.name);
+            assert_eq!(schema["properties"]["format"]["type"], "integer", "{}", output.name);
+            let required = schema["required"].as_array().unwrap();
+            assert!(required.contains(&json!("format")), "{}: {required:?}", output.name);
+            assert!(schema["description"].is_string(), "{}", output.name);
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use evenkeel_bench::simulator_speed;
 use evenkeel_bench::sweeps::{self, FIGURES};
 use evenkeel_capability::{LagParameters, Policy};
+use evenkeel_experiment::Document;
 use evenkeel_experiment::display::Display;
 use evenkeel_experiment::output::{Output, tell};
 use evenkeel_keel::{Aggregation, Balance, Options, Order, Parts};
@@ -33,6 +34,9 @@ use crate::cli::{
 };
 use crate::command_line::command_line;
 use crate::report::archive;
+
+/// The version of what `sim run --json` writes.
+pub const RUN_FORMAT: u32 = 1;
 
 /// How often an engine tries a job again, if nothing else is asked for.
 const RETRIES: u32 = 2;
@@ -229,7 +233,7 @@ fn run(args: &SimRunArgs) -> Result<i32> {
     }
     tell([&json, &svg], report.to_string().trim_end_matches('\n'));
     if let Some(output) = json {
-        output.write(&(serde_json::to_string_pretty(&report)? + "\n"))?;
+        output.write(&(Document::new(RUN_FORMAT, &report).to_json()? + "\n"))?;
     }
     if report.is_good() {
         return Ok(0);

@@ -12,6 +12,7 @@
 //! | `options` | what is asked for |
 //! | `runner` | from an experiment and a runner to records |
 //! | `row`, `report`, `machine` | the result, as JSON |
+//! | `document` | a JSON document with the version of its schema |
 //! | `page`, `cells` | the result for people: the terminal's tables, the Markdown page |
 //! | `report_html`, `html` | the page for a browser: of a report, of any figures |
 //! | `generated` | what a page says of its origin, and how a change by hand is found |
@@ -25,6 +26,7 @@ pub mod accounts;
 mod aim;
 pub mod cells;
 mod contestant;
+mod document;
 pub mod executable;
 pub mod generated;
 pub mod guest;
@@ -45,13 +47,14 @@ pub mod time_left;
 
 pub use aim::{Aim, AimRow, Cases, Wanted, judge_aims};
 pub use contestant::Contestant;
+pub use document::Document;
 pub use evenkeel_trial::{Case, Figures, Line, Plan, Progress, Reached, Record, Sample, again};
 pub use evenkeel_trial::{chart, command, display, interrupt};
 pub use generated::measured_at;
 pub use machine::{MachineInfo, commit};
 pub use metric::{Kind, Metric};
 pub use options::{Only, Options, choose};
-pub use report::{Absent, Failed, Report, Section};
+pub use report::{Absent, Failed, REPORT_FORMAT, Report, Section};
 pub use row::{Row, rows};
 pub use runner::{Runner, Turn, measure};
 
@@ -154,7 +157,7 @@ impl<How> Experiment<How> {
             output::tell([&json, &markdown, &html], text.trim_end_matches('\n'));
         }
         if let Some(output) = json {
-            output.write(&serde_json::to_string_pretty(&report)?)?;
+            output.write(&report.to_json()?)?;
         }
         if let Some(output) = markdown {
             let command = output.command("--markdown", &report.command);

@@ -8,7 +8,10 @@ use evenkeel_trial::{Plan, Record};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{AimRow, Experiment, MachineInfo, Row, commit, judge_aims, rows};
+use crate::{AimRow, Document, Experiment, MachineInfo, Row, commit, judge_aims, rows};
+
+/// The version of [`Report`] as a document.
+pub const REPORT_FORMAT: u32 = 1;
 
 /// The result of an experiment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -156,6 +159,14 @@ impl Report {
                 "{path} is not what `evenkeel-lab bench {experiment} --json` writes; measure anew"
             )
         })
+    }
+
+    /// As `--json` writes it.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    pub fn to_json(&self) -> Result<String> {
+        Ok(Document::new(REPORT_FORMAT, self).to_json()?)
     }
 
     /// Takes over all rows, aims and failures of cases that this report has not. Of a case that was

@@ -21,11 +21,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-pub use study::{Finding, Panel, Part, Point, Series, Status, Study};
+pub use study::{FORMAT, Finding, Panel, Part, Point, Series, Status, Study};
 
 use evenkeel_experiment::generated::command_of_page;
 use evenkeel_experiment::output::{Output, check_short_form, is_standard_output};
-use evenkeel_experiment::{commit, interrupt};
+use evenkeel_experiment::{Document, commit, interrupt};
 
 /// What is asked for.
 #[derive(Debug, Clone, Default)]
@@ -228,7 +228,7 @@ impl Files {
 
     fn write_json(&self, study: &Study) -> Result<()> {
         match &self.json {
-            Some((_, output)) => output.write(&serde_json::to_string_pretty(study)?),
+            Some((_, output)) => output.write(&Document::new(FORMAT, study).to_json()?),
             None => Ok(()),
         }
     }

@@ -1,13 +1,17 @@
 //! What the reproduction of a paper is made of: parts, each with findings and panels. One
 //! definition of a figure; the JSON, the tables and the plots are all made from it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use evenkeel_experiment::MachineInfo;
 use evenkeel_stats::{Estimate, Verdict};
 
+/// The version of [`Study`] as a document.
+pub const FORMAT: u32 = 1;
+
 /// A paper's reproduction, as `--json` writes it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Study {
     /// The paper's number.
     pub paper: String,
@@ -25,7 +29,7 @@ pub struct Study {
 }
 
 /// A figure or table of the paper (or what belongs together).
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Part {
     /// Its name on the command line, `figure-8`.
     pub id: String,
@@ -49,7 +53,7 @@ pub struct Part {
 }
 
 /// What became of a statement of the paper.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     /// It holds here.
@@ -99,7 +103,7 @@ impl Status {
 }
 
 /// One statement: the paper's figure, ours, the bound, and what became of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// What is said.
     pub claim: String,
@@ -127,7 +131,7 @@ impl Finding {
 }
 
 /// One plot and one table.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Panel {
     /// The file's name without directory and ending.
     pub id: String,
@@ -144,7 +148,7 @@ pub struct Panel {
 }
 
 /// One line of a plot, one column of a table.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
@@ -153,7 +157,7 @@ pub struct Series {
 }
 
 /// A value.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Point {
     /// The median.
     pub median: f64,

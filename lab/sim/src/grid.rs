@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use evenkeel_keel::Aggregation;
 use evenkeel_machine::Machine;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::engine_error::EngineError;
@@ -131,9 +132,15 @@ pub struct Grid {
     pub seeds: Range<u64>,
 }
 
+/// The version of [`Row`] as a line of JSON.
+pub const ROW_FORMAT: u32 = 1;
+
 /// The row of a run: its place in the grid, and its figures.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
+    /// The version of this line; 0 where a row that was read is older than versions.
+    #[serde(default)]
+    pub format: u32,
     /// The slice in microseconds; 0: the scheduler has no such option.
     pub slice_us: u64,
     /// A hash of all input but the seed: rows with the same hash and seed are of the same run.
@@ -263,6 +270,7 @@ impl Run {
         };
         let outcome = simulation.run()?;
         let report = Report::new(&simulation, &outcome);
-        Ok(Row { slice_us: scheduler.slice_us(), input: input.clone(), report })
+        let slice_us = scheduler.slice_us();
+        Ok(Row { format: ROW_FORMAT, slice_us, input: input.clone(), report })
     }
 }

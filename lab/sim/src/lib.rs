@@ -64,7 +64,7 @@ mod workload;
 
 pub use engine_error::EngineError;
 pub use evenkeel_keel::Aggregation;
-pub use grid::{Grid, Row, SweepError};
+pub use grid::{Grid, ROW_FORMAT, Row, SweepError};
 pub use host_error::HostError;
 pub use kernel::{CoScheduling, Gauge};
 pub use limits::{STRICT, TORTURE};

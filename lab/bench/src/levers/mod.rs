@@ -191,10 +191,7 @@ fn measure_all(experiment: &Experiment<How>, asked: &Asked) -> Result<Report> {
             let machine = machine(&bench.borrow());
             let told = Told { is_running: true, ..told.clone() };
             let report = report(experiment, state, &cells, &plan, &commit, machine, &told)?;
-            json.write(&serde_json::to_string_pretty(&Report {
-                command: options.command.clone(),
-                ..report
-            })?)
+            json.write(&Report { command: options.command.clone(), ..report }.to_json()?)
         },
     )?;
     display.finish();

@@ -10,6 +10,7 @@
 
 use anyhow::{Result, bail};
 use evenkeel_machine::{Costs, Machine};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::measure::{Event, Point};
@@ -21,7 +22,7 @@ pub const KEPT: Order = Order::Scattered;
 const FLOOR_NS: f64 = 1_000.0;
 
 /// What was fitted to the points of one order.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Fit {
     /// The order in which lines were walked.
     pub order: Order,
@@ -146,7 +147,7 @@ pub fn apply(fit: &Fit, near_kib: u64, between: Between, machine: &mut Machine) 
 }
 
 /// What the two CPUs between which the thread was moved are to each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Between {
     /// SMT siblings: they have their caches in common.

@@ -17,6 +17,7 @@ use evenkeel_experiment::{
     Case, Contestant, Experiment, Kind, Metric, Plan, Record, Report, Sample, Turn, interrupt,
 };
 use evenkeel_machine::CpuSet;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::others::{Other, Sibling, Stranger, run_on};
@@ -41,7 +42,7 @@ const WALK: &str = "walk";
 static METRICS: [Metric; 1] = [Metric::new(WALK, Kind::Time, "the walk that counts")];
 
 /// What happens between two walks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
     /// A thread of the same address space has the CPU, and walks over the same set.
@@ -71,7 +72,7 @@ impl Event {
 }
 
 /// What a first walk took more than any other, for one set and one event.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Point {
     /// How it was walked.
     pub order: Order,

@@ -21,16 +21,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use evenkeel_machine::Machine;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use others::be_stranger;
 
 use evenkeel_experiment::interrupt;
 use evenkeel_experiment::output::{Output, tell};
-use evenkeel_experiment::{MachineInfo, Options, commit};
+use evenkeel_experiment::{Document, MachineInfo, Options, commit};
 use fit::{Between, Fit};
 use measure::{Place, Point};
 use walk::Order;
+
+/// The version of [`Report`] as a document.
+pub const FORMAT: u32 = 1;
 
 /// What the machine of the machine file is called, there and as a preset of the simulator.
 const NAME: &str = "measured";
@@ -45,17 +49,20 @@ pub struct Asked {
     pub options: Options,
 }
 
-/// All of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Report {
+/// What it costs to refill a core's caches.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Report {
+    /// Where it was measured.
     machine: MachineInfo,
     /// The commit that was measured.
     commit: String,
+    /// The command line that measured it.
     command: String,
     /// What the caches of the core hold, in KiB.
     near_kib: u64,
     /// The two CPUs are this to each other.
     between: Between,
+    /// What was measured.
     points: Vec<Point>,
     /// One for each order.
     fits: Vec<Fit>,
@@ -106,7 +113,7 @@ pub fn run(asked: &Asked) -> Result<i32> {
     };
     tell([&json, &machine, &markdown, &html], page::terminal(&report));
     if let Some(output) = json {
-        output.write(&(serde_json::to_string_pretty(&report)? + "\n"))?;
+        output.write(&(Document::new(FORMAT, &report).to_json()? + "\n"))?;
     }
     if let Some(output) = machine {
         output.write(&report.machine_file()?)?;
@@ -215,6 +222,9 @@ mod tests {
         assert_eq!(run(&asked).unwrap(), 0);
         let second = read(&path("second.json")).unwrap();
         assert_eq!(second, report);
+        let text = std::fs::read_to_string(path("second.json")).unwrap();
+        let whole: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(whole["format"], FORMAT);
         let machine = std::fs::read_to_string(path("machine.toml")).unwrap();
         assert_eq!(machine, report.machine_file().unwrap());
         let page = std::fs::read_to_string(path("page.md")).unwrap();

@@ -5,13 +5,14 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A line of the cache.
 pub const LINE_BYTES: usize = 64;
 
 /// In which order lines are walked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// As they lie in memory: the processor fetches ahead.

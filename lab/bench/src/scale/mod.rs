@@ -20,17 +20,21 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, anyhow};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::capability::Case;
 use evenkeel_experiment::display::Display;
 use evenkeel_experiment::output::{Output, tell};
-use evenkeel_experiment::{MachineInfo, Options, commit, interrupt};
+use evenkeel_experiment::{Document, MachineInfo, Options, commit, interrupt};
 use evenkeel_noise::NoiseKind;
 use model::{Theft, expected_max, expected_max_of_some};
 use node::{Lever, Node};
 use noises::MeasuredNoise;
 use talk::Talk;
+
+/// The version of [`Report`] as a document.
+pub const FORMAT: u32 = 1;
 
 /// Sizes of jobs.
 const NODES: [u32; 5] = [1, 10, 100, 1_000, 10_000];
@@ -58,12 +62,14 @@ pub struct Asked {
     pub options: Options,
 }
 
-/// All of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Report {
+/// What noise costs a job of many nodes, and what evenkeel says on each.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Report {
+    /// Where it was simulated and measured.
     machine: MachineInfo,
     /// The commit that was simulated and measured.
     commit: String,
+    /// The command line that did it.
     command: String,
     /// Sizes of jobs.
     nodes: Vec<u32>,
@@ -72,17 +78,24 @@ struct Report {
     /// What each noise takes.
     #[serde(default)]
     noises: Vec<MeasuredNoise>,
+    /// What each noise costs.
     cells: Vec<Cell>,
+    /// What evenkeel says on a node.
     talk: Talk,
 }
 
 /// One noise, one length of phases, one kind of node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct Cell {
+    /// The noise.
     noise: String,
+    /// What it takes of each period.
     busy_ms: f64,
+    /// Its period.
     period_ms: f64,
+    /// CPUs of the node.
     cpus: u32,
+    /// The work between two barriers.
     phase_ms: f64,
     /// The mean of a simulated phase without noise. All ratios are to this.
     quiet_ms: f64,
@@ -93,7 +106,7 @@ struct Cell {
 }
 
 /// How many times as long as without noise a phase takes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct Slowdowns {
     /// One node is noisy, whatever the number of all.
     one: f64,
@@ -104,8 +117,9 @@ struct Slowdowns {
 }
 
 /// The same, with one of the levers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct Simulated {
+    /// The lever.
     lever: Lever,
     /// Moves of threads in the simulation of one noisy node.
     moves: u64,
@@ -153,7 +167,7 @@ pub fn run(asked: &Asked) -> Result<i32> {
     };
     tell([&json, &markdown, &html], page::terminal(&report));
     if let Some(output) = json {
-        output.write(&(serde_json::to_string_pretty(&report)? + "\n"))?;
+        output.write(&(Document::new(FORMAT, &report).to_json()? + "\n"))?;
     }
     if let Some(output) = markdown {
         let command = output.command("--markdown", &report.command);
@@ -365,6 +379,9 @@ mod tests {
         };
         assert_eq!(run(&Asked { options, ..Asked::default() }).unwrap(), 0);
         assert_eq!(read(&path("second")).unwrap(), report());
+        let text = std::fs::read_to_string(path("second")).unwrap();
+        let whole: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(whole["format"], FORMAT);
         assert!(path("page.md").exists());
         let html = std::fs::read_to_string(path("page.html")).unwrap();
         for part in ["softirq-fine, 2 CPUs, 100 ms", "1.60x by work", "<td>softirq-fine</td>"] {

@@ -15,6 +15,7 @@ use evenkeel_keel::Options;
 use evenkeel_machine::Machine;
 use evenkeel_sim::program::{Interrupts, Op, TaskPlan, Thief, Workload};
 use evenkeel_sim::{FaultPlan, MAX_EVENTS, Mask, STRICT, Scheduler, Simulation};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::model::{Theft, mean, weights};
@@ -27,7 +28,7 @@ const END: u32 = 1;
 const BEGIN: u32 = 2;
 
 /// What helps the node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lever {
     /// Nothing: the kernel alone.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use evenkeel_experiment::{host, interrupt};
 use evenkeel_noise::{Noise, NoiseConfig};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::model::Theft;
@@ -15,7 +16,7 @@ use crate::capability::Case;
 pub const MEASURED_FOR: Duration = Duration::from_secs(3);
 
 /// A noise, as it was told to be and as it was.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MeasuredNoise {
     /// Its name.
     pub noise: String,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use evenkeel_control::{Answer, Request, ask};
 use evenkeel_host::daemon::MAX_SERIES;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::crowd::Crowd;
@@ -26,7 +27,7 @@ const LAST: &str = "evenkeel_worst_cpu_lost_ratio{";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What was found.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Talk {
     /// Requests of each rank to the balancer of its node, over the rank's whole life: by the protocol.
     pub requests_a_rank: usize,
