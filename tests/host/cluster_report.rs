@@ -12,6 +12,7 @@ use crate::report::json;
 use crate::roles::role;
 use crate::schema::check;
 use crate::support::*;
+use crate::time_left::shows_on_a_terminal;
 use crate::worker::Worker;
 
 /// Where a node keeps its own records.
@@ -277,6 +278,20 @@ fn the_nodes_of_a_job_are_asked_by_srun() {
         text(&done.stdout).contains("\"usage\" is no answer of evenkeel cluster node"),
         "{done:?}"
     );
+}
+
+/// A job of thousands of nodes waits for them: a terminal must not look dead meanwhile.
+#[test]
+fn a_terminal_tells_which_nodes_are_asked_and_how_many_have_answered() {
+    let host = Host::new();
+    only_summary(&short_task(&host, &[]));
+    // The second node takes its time.
+    let answers = "SLURMD_NODENAME=n7 \"$@\" | sed 's/^/0: /'\nexec sleep 5";
+    let folder = stand_ins(&host, "COMPLETED", answers);
+    shows_on_a_terminal(asking(&host, &folder, &["77"]), |said| {
+        said.contains("0/2 nodes, time left unknown yet, asking n[7-8]")
+            && said.contains("1/2 nodes, ")
+    });
 }
 
 #[test]

@@ -9,7 +9,13 @@ use nix::pty::{Winsize, openpty};
 use crate::support::*;
 
 /// Runs a command that would last for long, until its terminal shows how long it takes yet to do this.
-fn shows_the_time_left(mut command: Command, doing: &str) {
+fn shows_the_time_left(command: Command, doing: &str) {
+    let (left, yet) = (format!("left, {doing}"), format!("yet, {doing}"));
+    shows_on_a_terminal(command, |said| said.contains(&left) || said.contains(&yet));
+}
+
+/// Runs a command that would last for long, until what it has shown on its terminal is as wanted.
+pub fn shows_on_a_terminal(mut command: Command, is_wanted: impl Fn(&str) -> bool) {
     let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
     let pty = openpty(&size, None).unwrap();
     command.env("TERM", "xterm").stdout(Stdio::null()).stderr(pty.slave);
@@ -18,8 +24,7 @@ fn shows_the_time_left(mut command: Command, doing: &str) {
     drop(command);
     let mut terminal = File::from(pty.master);
     let (mut said, mut bytes) = (Vec::new(), [0; 4096]);
-    let (left, yet) = (format!("left, {doing}"), format!("yet, {doing}"));
-    while !text(&said).contains(&left) && !text(&said).contains(&yet) {
+    while !is_wanted(&text(&said)) {
         // Of a broken display the end tells: the terminal is gone then.
         let count = terminal.read(&mut bytes).expect("it ended without a word");
         said.extend_from_slice(&bytes[..count]);

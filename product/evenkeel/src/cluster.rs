@@ -5,8 +5,10 @@
 //! | `record` | what is kept of a program of a job on its node |
 //! | `node` | what one node answers |
 //! | `slurm` | asking all nodes of a job by Slurm's commands |
+//! | `answers` | what the nodes answer, as it comes |
 //! | `report` | from the records to what is said of the job |
 
+mod answers;
 mod node;
 pub mod record;
 mod report;

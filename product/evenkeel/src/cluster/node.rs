@@ -57,6 +57,11 @@ impl Answer {
         Self { format: FORMAT, evenkeel: EVENKEEL.to_owned(), node, records, problems }
     }
 
+    /// Whether an answer begins in this text.
+    pub fn begins_in(text: &[u8]) -> bool {
+        text.windows(BEGIN.len()).any(|part| part == BEGIN)
+    }
+
     /// The answer that a node printed. What the site's prolog and epilog of tasks print stands around
     /// it.
     ///

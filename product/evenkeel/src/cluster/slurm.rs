@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use super::answers::{by_task, collect};
 use super::node::Answer;
 use super::record::Found;
 use crate::cli::JobId;
@@ -330,22 +331,7 @@ fn start_step(job: &JobId, known: &Job, list: &str, nodes: usize) -> Result<Outp
         srun.arg("--evenkeel=off");
     }
     srun.arg(program).args(["cluster", "node", job.as_str()]);
-    output(srun, "srun")
-}
-
-/// What each task printed: srun writes the number of the task in front of each line, and of each part of
-/// a long one.
-fn by_task(text: &[u8]) -> BTreeMap<u32, Vec<u8>> {
-    let mut tasks: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
-    for line in text.split(|byte| *byte == b'\n') {
-        let Some(colon) = line.windows(2).position(|pair| pair == b": ") else { continue };
-        let number =
-            std::str::from_utf8(&line[..colon]).ok().and_then(|text| text.trim().parse().ok());
-        if let Some(number) = number {
-            tasks.entry(number).or_default().extend(&line[colon + 2..]);
-        }
-    }
-    tasks
+    collect(srun, list, nodes).map_err(|why| not_started(why, "srun"))
 }
 
 /// A command of Slurm. What the surrounding job set for its own steps would hold for this one, too.
@@ -369,10 +355,14 @@ fn run<A: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item = A>) -> R
 }
 
 fn output(mut command: Command, name: &str) -> Result<Output> {
-    command.output().map_err(|why| match why.kind() {
+    command.output().map_err(|why| not_started(why, name))
+}
+
+fn not_started(why: io::Error, name: &str) -> anyhow::Error {
+    match why.kind() {
         io::ErrorKind::NotFound => Impossible(format!("no {name} is in PATH: {REMEDY}")).into(),
         _ => anyhow::Error::from(why).context(format!("{name} cannot be started")),
-    })
+    }
 }
 
 /// What a command of Slurm said on standard error, in one line.
@@ -508,13 +498,5 @@ mod tests {
         let alone = "70|70|node1|all|0";
         assert_eq!(line_of_accounting(alone, &job("70")).unwrap(), Some(alone));
         assert_eq!(line_of_accounting("\n", &job("70")).unwrap(), None);
-    }
-
-    #[test]
-    fn parts_of_long_lines_are_put_together_for_each_task() {
-        let tasks = by_task(b" 0: {\"a\"\n10: {\"b\": \n 0: : 1}\n10: 2}\nsrun: noise\n");
-        assert_eq!(tasks[&0], b"{\"a\": 1}");
-        assert_eq!(tasks[&10], b"{\"b\": 2}");
-        assert_eq!(tasks.len(), 2);
     }
 }
