@@ -24,7 +24,7 @@ pub type Candidates = fn() -> Vec<CompletionCandidate>;
 pub type Offer = (&'static [&'static str], &'static str, Candidates);
 
 /// The options with such values.
-const OPTIONS: [Offer; 27] = [
+const OPTIONS: [Offer; 28] = [
     (&["join"], "pid", processes),
     (&["leave"], "pid", processes),
     (&["watch"], "pid", processes),
@@ -42,6 +42,7 @@ const OPTIONS: [Offer; 27] = [
     (&["zone", "set"], "knob", || Zone::names().map(CompletionCandidate::new).collect()),
     (&["ias", "agg"], "pid", processes),
     (&["ias", "agg"], "programs", programs),
+    (&["ias", "set-agg"], "pid", processes),
     (&["ias", "alloc"], "groups", || words(&["llc", "l2", "node"])),
     (&["sais", "attach"], "device", devices),
     (&["sais", "attach"], "mode", || words(&["flow", "hint"])),
@@ -246,7 +247,9 @@ mod tests {
     #[test]
     fn names_that_only_the_machine_knows_are_offered() {
         let own = std::process::id().to_string();
-        for words in ["join", "ias agg", "irq run --for", "irq plan --for", "irq once --for"] {
+        for words in
+            ["join", "ias agg", "ias set-agg", "irq run --for", "irq plan --for", "irq once --for"]
+        {
             assert!(offered(&format!("evenkeel {words} ")).contains(&own), "{words}");
         }
         let name = std::fs::read_to_string("/proc/self/comm").unwrap();
@@ -270,6 +273,7 @@ mod tests {
 
     #[test]
     fn each_word_that_is_offered_is_accepted() {
+        let own = std::process::id().to_string();
         for (option, values) in [
             ("--order", &["fair", "ias"][..]),
             ("--gate", &["always", "zone"]),
@@ -282,6 +286,13 @@ mod tests {
                 command().try_get_matches_from(["evenkeel", "sched", option, value]).unwrap();
             }
         }
+        let numbers = ["evenkeel", "ias", "set-agg", &own, "1", "0", "5", "-1"];
+        let matches = command().try_get_matches_from(numbers).unwrap();
+        let (_, ias) = matches.subcommand().unwrap();
+        let (_, set) = ias.subcommand().unwrap();
+        let names = ["pid", "agg", "bonus_type", "bonus_value", "limit"];
+        let told = names.map(|name| set.get_one::<String>(name).unwrap().as_str());
+        assert_eq!(told, numbers[3..], "in the paper's order");
         for (line, count) in [
             ("ias alloc --groups", 3),
             ("irq once --mode", 2),

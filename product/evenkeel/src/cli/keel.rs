@@ -189,19 +189,20 @@ pub enum IasCommand {
     /// Aggregate by the paper's five numbers (`set_ias_agg`).
     SetAgg {
         /// The process.
-        #[arg(allow_negative_numbers = true)]
+        // Completion changes this argument, and clap then takes it for the last one.
+        #[arg(index = 1, allow_negative_numbers = true)]
         pid: String,
         /// 1: aggregate its threads; 0: do not.
-        #[arg(allow_negative_numbers = true)]
+        #[arg(index = 2, allow_negative_numbers = true)]
         agg: String,
         /// 0: BONUS_VALUE is in ns of vruntime; 1: it multiplies the time of the last run on the CPU.
-        #[arg(allow_negative_numbers = true)]
+        #[arg(index = 3, allow_negative_numbers = true)]
         bonus_type: String,
         /// The bonus: how far they may be behind in vruntime and still be preferred.
-        #[arg(allow_negative_numbers = true)]
+        #[arg(index = 4, allow_negative_numbers = true)]
         bonus_value: String,
         /// How often in a row on a CPU they are preferred at most; 0: no limit.
-        #[arg(allow_negative_numbers = true)]
+        #[arg(index = 5, allow_negative_numbers = true)]
         limit: String,
     },
     /// Set which CPUs aggregate together (`set_ias_alloc`): one number for each CPU, 2k for the
