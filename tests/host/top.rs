@@ -399,9 +399,7 @@ fn cpu_time(pid: i32) -> Duration {
 }
 
 /// The goal of its design: 0.5 % of a CPU, with a reading each second.
-#[test]
-fn top_costs_little() {
-    let mut terminal = Terminal::new(&[]);
+fn assert_costs_little(terminal: &mut Terminal) {
     terminal.wait_for_text("###");
     let job = terminal.job();
     let (begun, before) = (Instant::now(), cpu_time(job));
@@ -412,6 +410,39 @@ fn top_costs_little() {
     let (spent, limit) = (cpu_time(job) - before, begun.elapsed() / 200);
     assert!(spent <= limit, "{spent:?} of CPU time, at most {limit:?} are allowed");
     assert!(spent > Duration::ZERO);
+}
+
+#[test]
+fn top_costs_little() {
+    let mut terminal = Terminal::new(&[]);
+    assert_costs_little(&mut terminal);
+    terminal.press("q");
+    terminal.end(0);
+}
+
+/// Beside nothing there is little to read and to draw: here it also asks a daemon, and shows programs
+/// with their threads and decisions.
+#[test]
+fn top_costs_little_beside_a_daemon_and_programs() {
+    let test = "top_costs_little_beside_a_daemon_and_programs";
+    if two_cpus(test).is_none() {
+        return;
+    }
+    let host = Host::new();
+    let daemon = Daemon::start(&host, &EAGER);
+    let workers = [(); 3].map(|()| lone_worker(&host));
+    for worker in &workers {
+        let joined = output(&mut host.evenkeel(["join", &worker.pid.to_string()]));
+        assert!(joined.status.success(), "{joined:?}");
+    }
+    let mut terminal = Terminal::with(host, &[]);
+    terminal.press("2");
+    for worker in &workers {
+        terminal.wait_for_text(&format!("{} ", worker.pid));
+    }
+    assert_costs_little(&mut terminal);
+    workers.into_iter().for_each(|worker| assert!(worker.end().success()));
+    daemon.end();
     terminal.press("q");
     terminal.end(0);
 }

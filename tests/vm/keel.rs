@@ -71,6 +71,7 @@ pub const LONG: &[Test] = &[
         name: "keel::a_restart_forgets_neither_tasks_nor_utilisation",
         run: a_restart_forgets_neither_tasks_nor_utilisation,
     },
+    Test { name: "keel::top_shows_what_it_counts", run: top_shows_what_it_counts },
     Test { name: "keel::sysrq_ends_it", run: sysrq_ends_it },
     Test { name: "keel::a_cpu_that_is_taken_is_left", run: || a_cpu_that_is_taken_is_left(&[]) },
     Test { name: "keel::a_stall_ends_it_with_a_report", run: a_stall_ends_it_with_a_report },
@@ -107,6 +108,31 @@ fn comes_and_goes() {
             assert!(seen.counters.iter().any(|name| name == counter), "{counter}: {seen:?}");
         }
     }
+}
+
+/// `evenkeel top --once` has the policies and the counters of the keel that runs, how often each went up
+/// meanwhile, and what it means.
+fn top_shows_what_it_counts() {
+    let top = || {
+        let words = ["top", "--once", "--interval", "500ms"];
+        let shown = output(Command::new(EVENKEEL).args(words).stdin(Stdio::null()));
+        assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+        text(&shown.stdout)
+    };
+    let keel = Keel::start(&["--gate", "zone"]);
+    let crowd = restless(20);
+    let said = top();
+    crowd.end();
+    let pane = said.split_once("\nKeel (fair/zone/count):\n").expect(&said).1;
+    let row = pane.lines().find(|line| line.trim_start().starts_with("enqueue ")).expect(&said);
+    let words: Vec<&str> = row.split_whitespace().collect();
+    let [per_s, in_all] = [words[1], words[2]].map(|word| word.parse::<f64>().unwrap());
+    assert!(per_s > 0.0 && in_all > 0.0, "{row}");
+    assert!(words.len() > 4, "no meaning: {row}");
+    let (code, why) = keel.end();
+    assert_eq!(code, Some(0), "{why}");
+    let said = top();
+    assert!(said.contains("The keel does not run."), "{said}");
 }
 
 /// A second keel is refused, names the one that runs, and does not disturb it.
