@@ -30,7 +30,11 @@ fn a_machine_is_described_shown_and_simulated() {
         said.starts_with("report.json:\n{") && said.contains("machine.toml:\nname = "),
         "{said}"
     );
-    assert!(said.contains("static_loop.html: the comparisons"), "{said}");
+    // Of a page, too, its text is shown.
+    let page = said.split_once("\nstatic_loop.html, its comparison of report.json as a page:\n");
+    let page = page.unwrap_or_else(|| panic!("{said}")).1;
+    assert!(page.starts_with("Is static_loop ") && !page.contains("<td"), "{page}");
+    assert!(page.contains("\nOnce more\nevenkeel compare "), "{page}");
     let list = output(host.command("tar").args(["tf", file.to_str().unwrap()]));
     assert_eq!(text(&list.stdout), "report.json\nmachine.toml\nstatic_loop.html\n");
     let extracted = output(host.command("tar").args(["xOf", file.to_str().unwrap()]));

@@ -6,9 +6,11 @@
 //! |---|---|
 //! | `archive` | the archive, and the machine in one |
 //! | `names` | names of this host and its users, which are left out |
+//! | `page_text` | what a page says, to be shown on a terminal |
 
 pub mod archive;
 mod names;
+mod page_text;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -33,6 +35,7 @@ use serde_json::{Value, json};
 use crate::cli::ReportArgs;
 use archive::Archive;
 use names::Names;
+use page_text::text_of;
 
 /// The version of [`MachineReport`]: raised when a field goes away or changes its meaning.
 pub(crate) const FORMAT: u32 = 1;
@@ -113,17 +116,16 @@ pub fn main(args: &ReportArgs) -> Result<i32> {
     let mut archive = Archive::new();
     archive.add("report.json", &text)?;
     archive.add(archive::MACHINE, &topology)?;
-    let mut pages = Vec::new();
-    for compared in &report.programs {
-        if let Some(page) = &compared.page {
-            let name = format!("{}.html", compared.program);
-            archive.add(&name, &names.left_out(page))?;
-            pages.push(name);
-        }
-    }
     let mut stdout = std::io::stdout();
     write!(stdout, "report.json:\n{text}\n{}:\n{topology}\n", archive::MACHINE)?;
-    writeln!(stdout, "{}: the comparisons as pages", pages.join(", "))?;
+    for compared in &report.programs {
+        if let Some(page) = &compared.page {
+            let (name, page) = (format!("{}.html", compared.program), names.left_out(page));
+            archive.add(&name, &page)?;
+            let text = text_of(&page);
+            writeln!(stdout, "{name}, its comparison of report.json as a page:\n{text}\n")?;
+        }
+    }
     if !args.yes && !may_be_written(&args.file)? {
         say("nothing was written");
         return Ok(0);
