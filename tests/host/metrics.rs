@@ -168,6 +168,33 @@ fn a_node_with_many_programs_has_a_bounded_number_of_series() {
     daemon.end();
 }
 
+/// They have a balancer of their own, which tells the daemon of them.
+#[test]
+fn programs_of_run_are_in_the_metrics_of_their_node() {
+    let host = Host::new();
+    let (daemon, address) = daemon_with_metrics(&host, &[]);
+    let busy = ["timeout", "60", "sh", "-c", "while :; do :; done"];
+    let mut run = host.run(&["--quiet", "--interval", "20ms"], &busy).spawn().unwrap();
+    let has = |line: &str| {
+        std::thread::sleep(Duration::from_millis(100));
+        page(address).contains(line)
+    };
+    wait_for("the program", || has("evenkeel_run_programs 1\n"));
+    let page = page(address);
+    let gains = page.lines().filter_map(|line| line.strip_prefix("evenkeel_run_gains{"));
+    let sum: f64 = gains.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum();
+    assert!(sum > 0.9 && sum < 1.1, "{page}");
+    assert!(page.contains("evenkeel_programs 0\n"), "the daemon balances nothing: {page}");
+    // What a user says of its own program is bounded.
+    let telling = |args: serde_json::Value| daemon.ask(&json!({"req": "tell", "args": args}));
+    let named = telling(json!({"proven": "gains", "step": "root"}));
+    assert_eq!(named["errno"], libc::EINVAL, "{named}");
+    kill(run.id() as i32, libc::SIGTERM);
+    ended(&mut run);
+    wait_for("the end of the program", || has("evenkeel_run_programs 0\n"));
+    daemon.end();
+}
+
 #[test]
 fn probes_are_told_whether_tasks_can_be_moved() {
     let host = Host::new();

@@ -6,15 +6,17 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use evenkeel_control::Request;
+use evenkeel_host::Tells;
 use evenkeel_host::daemon::{Daemon, Settings, serve, socket_path};
 use evenkeel_journal::{failpoint, runtime_dir};
 use serde_json::Value;
 
 use crate::balancing::{balancing_options, machine, speed_source, warn_of_unknown_energy};
 use crate::cli::{DaemonArgs, DaemonOptions, JoinArgs, LeaveArgs};
-use crate::daemon_client::ask_daemon;
+use crate::daemon_client::{ask_daemon, sockets};
 use crate::dead_sockets::remove_dead_sockets;
 use crate::irq::companion::Companion;
+use crate::launcher::step_number;
 use crate::{config, supervisor};
 
 /// Runs the daemon until a signal ends it.
@@ -74,6 +76,10 @@ pub fn main(args: &DaemonArgs, file: Option<&Path>) -> Result<i32> {
             override_user: options.override_user,
             supervisor: supervisor::command(&args.faults),
             metrics: daemon.metrics,
+            tells: args.job.is_some().then(|| Tells {
+                daemons: sockets(),
+                step: step_number(|name| std::env::var(name).ok()),
+            }),
         },
         machine,
     )?;

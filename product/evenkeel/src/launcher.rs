@@ -95,6 +95,13 @@ pub fn slurm_place(variable: impl Fn(&str) -> Option<String>) -> Option<SlurmPla
     })
 }
 
+/// The number of the step of Slurm that a process with these variables is part of, like `77.0`; of the
+/// script of a job that of the job. A task of an array has a number as a job of its own.
+pub fn step_number(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let SlurmPlace { job, step, .. } = slurm_place(variable)?;
+    Some(step.map_or_else(|| job.to_string(), |step| format!("{job}.{step}")))
+}
+
 /// The ranks among which this process is one, by its variables. `None` for a single process.
 pub fn launched(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
     // Before MPI's own variables: `srun --mpi=pmi2` sets both, and a script of the step may be between
@@ -298,6 +305,15 @@ mod tests {
         assert_eq!(of_script.node_list, "n6");
         assert_eq!(of_script.array_task.as_deref(), Some("70_5"));
         assert_eq!(place(&[("SLURM_JOB_ID", "77")]), None, "the shell of salloc");
+        let number = |variables: &[(&str, &str)]| {
+            step_number(|name| {
+                let found = variables.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        assert_eq!(number(&STEP).as_deref(), Some("77.3"));
+        assert_eq!(number(&script).as_deref(), Some("77"));
+        assert_eq!(number(&[]), None);
     }
 
     #[test]

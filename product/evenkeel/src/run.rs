@@ -119,6 +119,7 @@ pub fn run_command(args: RunArgs, config: Config, origin: Origin) -> Result<i32,
         signals_all: launcher::signals_all(),
         environment,
         threads,
+        step: launcher::step_number(|name| std::env::var(name).ok()),
     };
     let mut interrupts = None;
     let is_quiet = args.quiet;

@@ -36,6 +36,8 @@ pub struct Launch {
     pub environment: Vec<(OsString, OsString)>,
     /// The threads that these variables tell the command to start.
     pub threads: Option<Threads>,
+    /// The step of Slurm that the command is part of, which the daemons of the node are told.
+    pub step: Option<String>,
 }
 
 impl Launch {

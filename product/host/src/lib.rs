@@ -30,6 +30,7 @@
 //! | `launch` | what `run` is asked to start |
 //! | `job` | which process balances the command of `run`, and what a job's balancer does for it |
 //! | `publish` | when the status of a run is written |
+//! | `tell` | what the daemons of the node are told of a program, for their metrics |
 //! | `trace` | the history of a run for Perfetto's viewer |
 //! | `signs` | what tells that CPUs are unequal, without anything being loaded |
 //! | `quiet` | the time of a run before there is such a sign |
@@ -75,6 +76,7 @@ mod signs;
 mod status_file;
 mod stops;
 mod summary;
+mod tell;
 mod threads;
 mod trace;
 mod wait;
@@ -100,6 +102,7 @@ pub use served::ServedError;
 pub use shares::{CpuWeight, SharesStatus};
 pub use status_file::{ProgramStatus, StatusFileError, folder as status_folder, read_status_files};
 pub use summary::{CpuSummary, JobSummary, Summary};
+pub use tell::Tells;
 pub use threads::{ThreadCount, Threads};
 pub use waits::{Share, Spinning, ThreadTimes, Waits};
 pub use watch::{OFTEN_HERTZ, SELDOM_HERTZ, WINDOW_EVERY_NS, WINDOW_NS};

@@ -1,4 +1,5 @@
-//! What `evenkeel run` publishes of its program: a status file that is written now and then.
+//! What `evenkeel run` publishes of its program: a status file that is written now and then, and what it
+//! tells the daemons of the node.
 
 use evenkeel_journal::{TaskError, TaskRef};
 
@@ -6,8 +7,9 @@ use crate::clock::{monotonic_ns, started_ns};
 use crate::launch::Launch;
 use crate::observe::Accounting;
 use crate::options::Options;
-use crate::proof::Gain;
+use crate::proof::{Gain, Proven};
 use crate::status_file::{ProgramStatus, StatusFile};
+use crate::tell::{Teller, Tells};
 use crate::waits::Waits;
 
 /// How often the status file is written ...
@@ -20,6 +22,7 @@ pub(crate) struct Published {
     pub(crate) status: ProgramStatus,
     file: Option<StatusFile>,
     next_ns: u64,
+    teller: Teller,
 }
 
 impl Published {
@@ -56,7 +59,8 @@ impl Published {
             threads: Vec::new(),
             decisions: Vec::new(),
         };
-        Ok(Self { status, file, next_ns: 0 })
+        let tells = Tells { daemons: options.daemons.clone(), step: launch.step.clone() };
+        Ok(Self { status, file, next_ns: 0, teller: Teller::new(tells) })
     }
 
     /// Whether the file is to be written now: not in each round, since writing costs more than deciding.
@@ -72,6 +76,13 @@ impl Published {
         if let Err(why) = file.write(&self.status) {
             tracing::debug!("{why}");
         }
+    }
+
+    /// Tells the daemons of this node.
+    pub(crate) fn tell(&mut self) {
+        let of_shares = self.status.shares.as_ref().map(|shares| &shares.gain);
+        let of_shares = of_shares.filter(|gain| gain.proven != Proven::Nothing);
+        self.teller.tell(of_shares.unwrap_or(&self.status.gain));
     }
 
     /// The next [`Published::is_due`] is true: what was written is no longer so.

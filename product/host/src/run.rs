@@ -489,6 +489,7 @@ impl Balancing {
         (status.waits, status.threads) = self.balancer.waits(root).unwrap_or_default();
         status.decisions = self.balancer.decisions(root).cloned().collect();
         self.published.write(is_at_rest);
+        self.published.tell();
     }
 
     /// Gives everything back.

@@ -254,6 +254,8 @@ way from the phases of a simulated one.
 const TALK: &str = "\
 Measured with the executables of this commit on this machine, but for the number of messages, which the
 protocol sets, and the most series, which the daemon does. Nothing here depends on the number of nodes.
+The balancer of a job also tells its node's daemon, where one runs, what is known of its gain, for [the
+metrics](../metrics.md): a request with an answer each time, which is not counted here.
 ";
 
 const CENTRE: &str = "\

@@ -12,6 +12,8 @@ use super::lost::CAUSES;
 pub const MAX_SERIES: usize = 200;
 /// Programs that have a series of their own.
 pub(super) const MAX_PACES: usize = 64;
+/// Programs of `run` and of jobs that have one.
+pub(super) const MAX_RUN_PACES: usize = 64;
 /// The rules of [`evenkeel_capability::Reason`], of which only some move tasks.
 pub(super) const MAX_RULES: usize = 32;
 
@@ -116,6 +118,31 @@ pub const METRICS: &[Metric] = &[
         most_series: MAX_PACES,
         help: "Pace of a program with its moves, as a part of its pace without, where it was measured \
                and the moves are not withdrawn; of the 64 programs that have been there the longest",
+    },
+    one(
+        "evenkeel_run_programs",
+        "run_programs",
+        Kind::Gauge,
+        "Programs that `run` and jobs of Slurm or MPI balance by themselves now, as they tell the \
+         daemon; at most 64 of each user but root",
+    ),
+    Metric {
+        name: "evenkeel_run_gains",
+        field: Some("run_gains"),
+        kind: Kind::Gauge,
+        labels: &["proven"],
+        most_series: 5,
+        help: "These programs, by what is known of their gain",
+    },
+    Metric {
+        name: "evenkeel_run_pace_ratio",
+        field: Some("run_paces"),
+        kind: Kind::Gauge,
+        labels: &["program", "user", "step"],
+        most_series: MAX_RUN_PACES,
+        help: "Pace of such a program with its moves, as a part of its pace without, where it was \
+               measured and the moves are not withdrawn; of 16 programs of each user, and of 64 in all, \
+               those that have been there the longest",
     },
     one(
         "evenkeel_own_cpu_seconds_total",

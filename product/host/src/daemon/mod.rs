@@ -20,6 +20,7 @@
 //! | `watched` | programs that are only watched, at the request of their user |
 //! | `job` | MPI jobs: a rank joins, a rank leaves, the last one gets the summary |
 //! | `ranks` | the ranks of such a job |
+//! | `told` | what `run` and jobs tell of the programs that they balance themselves, for the metrics |
 //! | `observed` | the programs that a `run` without privileges balances with the daemon's figures |
 //! | `requests` | the requests of the control socket |
 
@@ -40,6 +41,7 @@ mod settings;
 mod state;
 mod statistics;
 mod status;
+mod told;
 mod totals;
 mod watched;
 
@@ -59,6 +61,7 @@ use nix::sys::signalfd::SignalFd;
 use crate::balancer::{Balancer, BalancerError};
 use crate::clock::monotonic_ns;
 use crate::latency::ask_for_short_slices;
+use crate::tell::{Teller, Tells};
 use crate::wait::wait_readable;
 
 pub use admission::{How, ProcessToJoin, Refusal, check_cgroup_name};
@@ -68,7 +71,8 @@ pub use programs::Quota;
 pub use requests::DaemonRequest;
 pub use settings::Settings;
 pub use state::{DaemonState, STATE_FORMAT};
-pub use statistics::Statistics;
+pub use statistics::{RunPace, Statistics};
+pub use told::ToldProgram;
 
 use metrics::Metrics;
 use programs::Programs;
@@ -101,6 +105,8 @@ pub struct Daemon<'a> {
     /// The socket that it listens at. At any other socket than [`socket_path`] it serves one MPI job,
     /// ends with that job, and continues with no programs of an earlier daemon.
     pub socket: PathBuf,
+    /// Which daemons this one tells of its program: that of a job does.
+    pub tells: Option<Tells>,
 }
 
 /// A daemon for one MPI job ends when it had no program for this long.
@@ -167,6 +173,7 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
     );
 
     let dump = StateFile::beside(&daemon.socket, is_for_job);
+    let mut teller = daemon.tells.clone().map(Teller::new);
     let mut update_ns = 0;
     let mut idle_since_ns = monotonic_ns();
     let mut has_more = false;
@@ -174,6 +181,9 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
         if monotonic_ns() >= update_ns {
             programs.update();
             (daemon.beside)();
+            if let Some(teller) = &mut teller {
+                programs.tell(teller);
+            }
             if let Some(metrics) = &mut metrics {
                 programs.look_at_cpus();
                 metrics.update(&programs.statistics(), programs.not_ready());

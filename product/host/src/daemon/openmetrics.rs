@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric as Registered, Registry, Unit};
 
-use super::known_metrics::{MAX_PACES, MAX_RULES, METRICS};
+use super::known_metrics::{MAX_PACES, MAX_RULES, MAX_RUN_PACES, METRICS};
 use super::statistics::Statistics;
 
 /// Metrics on their way into the registry.
@@ -103,6 +103,7 @@ impl Statistics {
         let paces = self.pace_milli.iter().take(MAX_PACES);
         let paces = paces.map(|(program, milli)| (program.to_string(), *milli as f64 / 1000.0));
         exported.gauges("evenkeel_pace_ratio", "program", paces);
+        self.export_runs(&mut exported);
 
         let seconds = |us: u64| us as f64 / 1e6;
         let own: Counter<f64, AtomicU64> = Counter::default();
@@ -119,6 +120,24 @@ impl Statistics {
         let _ = encode(&mut text, &exported.registry);
         text
     }
+
+    /// The programs that other processes balance.
+    fn export_runs(&self, exported: &mut Exported) {
+        exported.gauge("evenkeel_run_programs", self.run_programs);
+        let gains = self.run_gains.iter();
+        let gains = gains.map(|(proven, count)| ((*proven).to_owned(), *count as f64));
+        exported.gauges("evenkeel_run_gains", "proven", gains);
+        let family: Family<Labels, Gauge<f64, AtomicU64>> = Family::default();
+        for (program, run) in self.run_paces.iter().take(MAX_RUN_PACES) {
+            let labels = vec![
+                ("program", program.to_string()),
+                ("user", run.user.to_string()),
+                ("step", run.step.clone()),
+            ];
+            family.get_or_create(&labels).set(run.pace_milli as f64 / 1000.0);
+        }
+        exported.add("evenkeel_run_pace_ratio", family);
+    }
 }
 
 #[cfg(test)]
@@ -128,6 +147,7 @@ mod tests {
     use super::*;
     use crate::daemon::known_metrics::{Kind, MAX_SERIES, Metric};
     use crate::daemon::lost::CAUSES;
+    use crate::daemon::statistics::RunPace;
 
     /// Figures of a machine with this many programs and CPUs, in which each figure has a value.
     fn full(programs: u32, cpus: u32) -> Statistics {
@@ -139,11 +159,15 @@ mod tests {
             "ah", "ai", "aj", "ak", "al", "am", "an",
         ];
         let proven = ["nothing", "unverified", "measuring", "gains", "withdrawn"];
+        let run = RunPace { user: 1000, step: "77.0".to_owned(), pace_milli: 1_330 };
         Statistics {
             programs: 2,
             moves: RULES.map(|rule| (rule, 3)).into(),
             gains: proven.map(|proven| (proven, 1)).into(),
             pace_milli: (1..=programs).map(|program| (program, 1_220)).collect(),
+            run_programs: 4,
+            run_gains: proven.map(|proven| (proven, 2)).into(),
+            run_paces: (1..=programs).map(|program| (program, run.clone())).collect(),
             own_cpu_us: 1_500_000,
             lost_us: (0..cpus).map(|cpu| (cpu, causes.clone())).collect(),
             all_cpus_lost_us: causes.clone(),
@@ -173,6 +197,7 @@ mod tests {
             pace_milli: [(7, 1_220)].into(),
             all_cpus_lost_us: [("softirq", 750_000)].into(),
             worst_cpu_lost_milli: [("softirq", 250)].into(),
+            run_paces: full(1, 0).run_paces,
             ..full(0, 0)
         };
         let value = serde_json::to_value(&statistics).unwrap();
@@ -188,6 +213,9 @@ mod tests {
             "evenkeel_moves_total{rule=\"behind\"} 3.0",
             "evenkeel_gains{proven=\"withdrawn\"} 1.0",
             "evenkeel_pace_ratio{program=\"7\"} 1.22",
+            "evenkeel_run_programs 4",
+            "evenkeel_run_gains{proven=\"gains\"} 2.0",
+            "evenkeel_run_pace_ratio{program=\"1\",user=\"1000\",step=\"77.0\"} 1.33",
             "evenkeel_own_cpu_seconds_total 1.5",
             "evenkeel_lost_seconds_total{cause=\"softirq\"} 0.75",
             "evenkeel_worst_cpu_lost_ratio{cause=\"softirq\"} 0.25",

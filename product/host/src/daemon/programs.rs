@@ -20,6 +20,7 @@ use super::ranks::Ranks;
 use super::saved::{Saved, SavedProgram};
 use super::settings::Settings;
 use super::statistics::Statistics;
+use super::told::ToldPrograms;
 use crate::balancer::Balancer;
 use crate::figures::Figures;
 use crate::program::task_ref;
@@ -80,6 +81,8 @@ pub(crate) struct Programs {
     pub(super) balancer: Balancer,
     pub(super) joined: BTreeMap<u32, Joined>,
     pub(super) observations: Observations,
+    /// What others told of the programs that they balance.
+    pub(super) told: ToldPrograms,
     last_program: u32,
     pub(super) settings: Settings,
     saved: Saved,
@@ -103,6 +106,7 @@ impl Programs {
             balancer,
             joined: BTreeMap::new(),
             observations: Observations::default(),
+            told: ToldPrograms::default(),
             last_program: 0,
             settings,
             saved,
@@ -149,6 +153,7 @@ impl Programs {
         for program in self.observations.over() {
             self.end_observation(program);
         }
+        self.told.forget_ended();
         let user = daemon_user();
         let Settings { names, cgroups, .. } = self.settings.clone();
         for name in &names {

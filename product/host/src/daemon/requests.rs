@@ -8,9 +8,11 @@ use serde_json::{Map, Value, json};
 use super::admission::{ProcessToJoin, Refusal, refuse};
 use super::programs::Programs;
 use super::statistics::Statistics;
+use super::told::ToldProgram;
+use crate::proof::Proven;
 
-const KNOWN: &str = "join, leave, watch, observe, figures, status, summary, ended, stats, stats_meta, \
-                     quotas, connections";
+const KNOWN: &str = "join, leave, watch, observe, figures, tell, status, summary, ended, stats, \
+                     stats_meta, quotas, connections";
 
 /// A request, decoded without a look at the system: its processes may not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +53,8 @@ pub enum DaemonRequest {
     Observe(i32),
     /// The accounted figures of the CPUs, and of an observed program.
     Figures(Option<u32>),
+    /// The process that asks balances a program by itself, and tells what is known of its gain.
+    Tell(ToldProgram),
     /// The programs.
     Status,
     /// How the program of this process went.
@@ -104,6 +108,7 @@ impl DaemonRequest {
                 let program = args.get("program").map(number).transpose()?;
                 Ok(Self::Figures(program.map(|program| u32::try_from(program).unwrap_or(0))))
             }
+            "tell" => decode_told(args).map(Self::Tell),
             "status" => only(args, &[]).map(|()| Self::Status),
             "summary" => {
                 only(args, &["pid", "start"])?;
@@ -143,6 +148,16 @@ fn decode_join(args: &Map<String, Value>) -> Result<DaemonRequest, Refusal> {
     }
 }
 
+fn decode_told(args: &Map<String, Value>) -> Result<ToldProgram, Refusal> {
+    only(args, &["proven", "pace_milli", "step"])?;
+    let proven = args.get("proven").cloned().unwrap_or_default();
+    let proven = serde_json::from_value::<Proven>(proven)
+        .map_err(|why| Refusal { errno: Errno::EINVAL, why: format!("proven: {why}") })?;
+    let pace_milli = args.get("pace_milli").map(milli).transpose()?;
+    let step = args.get("step").map(text).transpose()?.unwrap_or_default();
+    ToldProgram::new(proven, pace_milli, step)
+}
+
 /// Answers a request.
 pub(crate) fn answer(programs: &mut Programs, peer: &Peer, request: &Request) -> Answer {
     let asked = DaemonRequest::decode(request);
@@ -174,6 +189,9 @@ fn carry_out(programs: &mut Programs, peer: &Peer, asked: DaemonRequest) -> Resu
         DaemonRequest::Observe(pid) => return Ok(json!({"program": programs.observe(pid, peer)?})),
         DaemonRequest::Figures(program) => {
             return Ok(json!({"figures": programs.figures(program, peer)?}));
+        }
+        DaemonRequest::Tell(told) => {
+            return Ok(json!({"program": programs.told.tell(peer, told)?}));
         }
         DaemonRequest::Status => return Ok(json!(programs.status(peer))),
         DaemonRequest::Summary { pid, start } => {
@@ -246,6 +264,11 @@ fn ticks(value: &Value) -> Result<u64, Refusal> {
     ticks.map_or_else(|| refuse(Errno::EINVAL, format!("{value} is not a number of ticks")), Ok)
 }
 
+fn milli(value: &Value) -> Result<u64, Refusal> {
+    let milli = value.as_u64();
+    milli.map_or_else(|| refuse(Errno::EINVAL, format!("{value} is not a number")), Ok)
+}
+
 fn flag(value: &Value) -> Result<bool, Refusal> {
     let flag = value.as_bool();
     flag.map_or_else(|| refuse(Errno::EINVAL, format!("{value} is neither true nor false")), Ok)
@@ -291,6 +314,32 @@ mod tests {
         assert_eq!(decode(json!({"pid": 7})), asked(None));
         assert_eq!(decode(json!({"pid": 7, "start": 9})), asked(Some(9)));
         for args in [json!({}), json!({"start": 9}), json!({"pid": 7, "start": "x"})] {
+            assert_eq!(decode(args.clone()), Err(Errno::EINVAL), "{args}");
+        }
+    }
+
+    #[test]
+    fn a_balancer_tells_what_is_known_of_a_gain() {
+        let decode = |args: Value| {
+            let args = args.as_object().unwrap().clone();
+            DaemonRequest::decode(&Request { req: "tell".to_owned(), args })
+                .map_err(|refusal| refusal.errno)
+        };
+        let told = |proven, pace_milli, step: &str| {
+            Ok(DaemonRequest::Tell(ToldProgram::new(proven, pace_milli, step.to_owned()).unwrap()))
+        };
+        let all = json!({"proven": "gains", "pace_milli": 1220, "step": "77.0"});
+        assert_eq!(decode(all), told(Proven::Gains, Some(1_220), "77.0"));
+        assert_eq!(decode(json!({"proven": "nothing"})), told(Proven::Nothing, None, ""));
+        for args in [
+            json!({}),
+            json!({"proven": "much"}),
+            json!({"proven": "gains", "pace_milli": -1}),
+            json!({"proven": "gains", "pace_milli": 0}),
+            json!({"proven": "gains", "step": 77}),
+            json!({"proven": "gains", "step": "app"}),
+            json!({"proven": "gains", "pid": 7}),
+        ] {
             assert_eq!(decode(args.clone()), Err(Errno::EINVAL), "{args}");
         }
     }

@@ -9,6 +9,17 @@ use serde_json::{Value, json};
 use super::known_metrics::{METRICS, ONLY_IN_JSON};
 use crate::summary::Totals;
 
+/// The pace of a program that another process balances, as that told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RunPace {
+    /// The number of its user.
+    pub user: u32,
+    /// The step of Slurm that it is part of, like `77.0`; empty: of none.
+    pub step: String,
+    /// In thousandths of its pace without moves.
+    pub pace_milli: u64,
+}
+
 /// All figures. Counters begin at the start of the daemon.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Statistics {
@@ -37,6 +48,12 @@ pub struct Statistics {
     /// How fast each program runs with its moves, in thousandths of its pace without, where that was
     /// measured and the moves are not withdrawn.
     pub pace_milli: BTreeMap<u32, u64>,
+    /// Programs of this node that `run` and jobs balance by themselves, as far as these tell.
+    pub run_programs: u64,
+    /// The same by what is known of their gain.
+    pub run_gains: BTreeMap<&'static str, u64>,
+    /// How fast each of them runs with its moves, where that was measured.
+    pub run_paces: BTreeMap<u32, RunPace>,
     /// CPU time of the daemon itself, in microseconds.
     pub own_cpu_us: u64,
     /// Time lost to fair-class tasks by CPU and cause, in microseconds.

@@ -7,6 +7,7 @@ use super::programs::Programs;
 use super::statistics::Statistics;
 use crate::clock::own_cpu_ns;
 use crate::proof::Proven;
+use crate::tell::Teller;
 
 /// The names of what is known of a gain, as in JSON.
 const PROVEN: [(Proven, &str); 5] = [
@@ -36,11 +37,23 @@ impl Programs {
         (!is_ready).then(|| why.to_owned())
     }
 
+    /// Tells the daemons of this node of the job that this balancer is for: it is one program.
+    pub fn tell(&self, teller: &mut Teller) {
+        let totals = self.joined.keys().find_map(|program| self.balancer.totals(*program));
+        if let Some(totals) = totals {
+            teller.tell(totals.gain());
+        }
+    }
+
     /// All figures.
     pub fn statistics(&mut self) -> Statistics {
         let mut statistics = self.left.clone();
         statistics.programs = self.joined.len() as u64;
         statistics.observed = self.observations.count() as u64;
+        statistics.run_programs = self.told.count() as u64;
+        let told = PROVEN.map(|(proven, name)| (name, self.told.count_of(proven) as u64));
+        statistics.run_gains = BTreeMap::from(told);
+        statistics.run_paces = self.told.paces();
         statistics.own_cpu_us = own_cpu_ns() / 1000;
         statistics.exact = u64::from(self.balancer.observer().accounting().is_exact());
         statistics.moving = u64::from(!self.settings.options.dry_run && self.balancer.can_move());

@@ -1,0 +1,191 @@
+//! What balancers of their own, those of `run` and of jobs, told the daemon of their programs, for the
+//! metrics. The daemon neither balances these programs nor checks what it is told: whether a program
+//! gains is its user's own word, and how much a user can tell is bounded.
+
+use std::collections::BTreeMap;
+
+use evenkeel_control::Peer;
+use evenkeel_journal::TaskRef;
+use nix::errno::Errno;
+
+use super::admission::{Refusal, refuse};
+use super::statistics::RunPace;
+use crate::proof::Proven;
+use crate::tell::MAX_PACE_MILLI;
+
+/// Most programs of one user.
+const MAX_PER_USER: usize = 64;
+/// Most of them that have a series of their own: those of other users have one, too.
+const MAX_PACES_PER_USER: usize = 16;
+/// The longest number of a step.
+const MAX_STEP_BYTES: usize = 32;
+
+/// What is told of a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToldProgram {
+    proven: Proven,
+    pace_milli: Option<u64>,
+    step: String,
+}
+
+impl ToldProgram {
+    /// A program with these figures.
+    ///
+    /// # Errors
+    /// The pace is none, or the step is no number like `77.0`: a label names no user and no file.
+    pub fn new(proven: Proven, pace_milli: Option<u64>, step: String) -> Result<Self, Refusal> {
+        if let Some(milli) = pace_milli.filter(|milli| !(1..=MAX_PACE_MILLI).contains(milli)) {
+            let why = format!("the pace {milli} is not from 1 to {MAX_PACE_MILLI}");
+            return refuse(Errno::EINVAL, why);
+        }
+        let is_number = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+        if step.len() > MAX_STEP_BYTES || !step.bytes().all(is_number) {
+            return refuse(Errno::EINVAL, "the step is not a number like 77.0");
+        }
+        Ok(Self { proven, pace_milli, step })
+    }
+}
+
+/// A program of which a balancer told.
+#[derive(Debug)]
+struct Entry {
+    uid: u32,
+    /// The process that told of it: the program is known for as long as that lives.
+    balancer: TaskRef,
+    told: ToldProgram,
+}
+
+/// The programs that balancers told of, by a number that no other one of them gets.
+#[derive(Debug, Default)]
+pub(crate) struct ToldPrograms {
+    programs: BTreeMap<u32, Entry>,
+    last: u32,
+}
+
+impl ToldPrograms {
+    /// Takes what a balancer tells of its program. Returns the program's number.
+    pub fn tell(&mut self, peer: &Peer, told: ToldProgram) -> Result<u32, Refusal> {
+        let balancer = TaskRef::of(peer.pid).map_err(|_| Refusal {
+            errno: Errno::ESRCH,
+            why: "only a process that the daemon sees can tell of its program".to_owned(),
+        })?;
+        self.insert(peer.uid, balancer, told)
+    }
+
+    fn insert(&mut self, uid: u32, balancer: TaskRef, told: ToldProgram) -> Result<u32, Refusal> {
+        for (number, entry) in &mut self.programs {
+            if entry.balancer == balancer && entry.uid == uid {
+                entry.told = told;
+                return Ok(*number);
+            }
+        }
+        let count = self.programs.values().filter(|entry| entry.uid == uid).count();
+        if uid != 0 && count >= MAX_PER_USER {
+            let why = format!("user {uid} has told of {MAX_PER_USER} programs already");
+            return refuse(Errno::EAGAIN, why);
+        }
+        self.last = self.last.saturating_add(1);
+        self.programs.insert(self.last, Entry { uid, balancer, told });
+        Ok(self.last)
+    }
+
+    /// Forgets the programs of balancers that have ended.
+    pub fn forget_ended(&mut self) {
+        self.programs.retain(|_, entry| entry.balancer.is_alive());
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.programs.len()
+    }
+
+    /// How many there are with this known of their gain.
+    pub fn count_of(&self, proven: Proven) -> usize {
+        self.programs.values().filter(|entry| entry.told.proven == proven).count()
+    }
+
+    /// The paces that were measured and are not withdrawn, of each user those that are there the
+    /// longest.
+    pub fn paces(&self) -> BTreeMap<u32, RunPace> {
+        let mut of_user: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut paces = BTreeMap::new();
+        for (number, Entry { uid, told, .. }) in &self.programs {
+            let Some(pace_milli) = told.pace_milli.filter(|_| told.proven != Proven::Withdrawn)
+            else {
+                continue;
+            };
+            let count = of_user.entry(*uid).or_default();
+            *count += 1;
+            if *count <= MAX_PACES_PER_USER {
+                paces.insert(*number, RunPace { user: *uid, step: told.step.clone(), pace_milli });
+            }
+        }
+        paces
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(proven: Proven, pace_milli: Option<u64>) -> ToldProgram {
+        ToldProgram::new(proven, pace_milli, "77.0".to_owned()).unwrap()
+    }
+
+    /// No such process runs: it would have been started before all others.
+    fn balancer(tid: i32) -> TaskRef {
+        TaskRef { tid, tgid: tid, start_time_ticks: 1 }
+    }
+
+    #[test]
+    fn a_balancer_has_one_program_and_takes_it_along() {
+        let own = Peer { uid: 7, pid: std::process::id() as i32 };
+        let mut programs = ToldPrograms::default();
+        let first = programs.tell(&own, told(Proven::Measuring, None)).unwrap();
+        assert_eq!(programs.tell(&own, told(Proven::Gains, Some(1_220))).unwrap(), first);
+        assert_eq!((programs.count(), programs.count_of(Proven::Gains)), (1, 1));
+        let pace = RunPace { user: 7, step: "77.0".to_owned(), pace_milli: 1_220 };
+        assert_eq!(programs.paces(), BTreeMap::from([(first, pace)]));
+        programs.insert(7, balancer(4_194_305), told(Proven::Gains, None)).unwrap();
+        programs.forget_ended();
+        assert_eq!(programs.count(), 1, "the other balancer does not run");
+        let unseen = programs.tell(&Peer { uid: 7, pid: 0 }, told(Proven::Gains, None));
+        assert_eq!(unseen.unwrap_err().errno, Errno::ESRCH);
+        programs.tell(&own, told(Proven::Withdrawn, Some(990))).unwrap();
+        assert!(programs.paces().is_empty(), "what was withdrawn has no effect on the pace");
+    }
+
+    #[test]
+    fn a_user_takes_no_room_of_others() {
+        let mut programs = ToldPrograms::default();
+        let gains = || told(Proven::Gains, Some(1_220));
+        for tid in 1..=MAX_PER_USER as i32 {
+            programs.insert(7, balancer(tid), gains()).unwrap();
+        }
+        let refused = programs.insert(7, balancer(1_000), gains()).unwrap_err();
+        assert_eq!(refused.errno, Errno::EAGAIN);
+        // What it has told of already, it may go on to tell of.
+        assert_eq!(programs.insert(7, balancer(1), gains()).unwrap(), 1);
+        for uid in [0, 8] {
+            programs.insert(uid, balancer(2_000 + uid as i32), gains()).unwrap();
+        }
+        let paces = programs.paces();
+        let of = |user| paces.values().filter(|pace| pace.user == user).count();
+        assert_eq!((of(7), of(8), of(0)), (MAX_PACES_PER_USER, 1, 1));
+        for tid in 1..=MAX_PER_USER as i32 + 1 {
+            programs.insert(0, balancer(tid), gains()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_label_holds_numbers_only() {
+        for step in ["root", "77.batch", "77\"} 1", "../..", &"7".repeat(33)] {
+            let refused = ToldProgram::new(Proven::Gains, None, step.to_owned()).unwrap_err();
+            assert_eq!(refused.errno, Errno::EINVAL, "{step}");
+        }
+        for pace in [0, MAX_PACE_MILLI + 1] {
+            assert!(ToldProgram::new(Proven::Gains, Some(pace), String::new()).is_err(), "{pace}");
+        }
+        assert!(ToldProgram::new(Proven::Gains, Some(1), String::new()).is_ok());
+    }
+}
