@@ -3,6 +3,7 @@
 //! many are cancelled (8; `make cluster-test`: 200), half of them in cgroups; a daemon is killed a
 //! quarter as often. EVENKEEL_KILL_SEED says when.
 
+use std::fs::File;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -41,10 +42,11 @@ impl Moments {
     }
 }
 
-/// A step of two tasks that evenkeel balances.
+/// A step of two tasks that evenkeel balances. What it says goes into `victim.err`.
 fn start_victim(cluster: &Cluster, program: &[&str]) -> Child {
     let mut srun = cluster.srun(&["-n2", "--overcommit", "--job-name=victim", "--evenkeel"]);
-    let mut srun = srun.args(program).stderr(Stdio::null()).spawn().unwrap();
+    let said = File::create(cluster.host.path("victim.err")).unwrap();
+    let mut srun = srun.args(program).stderr(said).spawn().unwrap();
     let is_running = || cluster.jobs().iter().any(|job| job.ends_with(" R"));
     wait_for("the job", || is_running() || srun.try_wait().unwrap().is_some());
     srun
@@ -90,26 +92,77 @@ fn a_job_in_a_cgroup_that_is_cancelled_leaves_nothing() {
     }
 }
 
-/// The steps of a node whose daemon is killed go on and end; one that was just being started may fail.
+/// Whether Slurm lost the launch of a step of which srun said this: it tells of something else than exit
+/// codes, or does not know how a task ended.
+fn is_lost_by_slurm(said: &str) -> bool {
+    let is_of_slurm = |line: &&str| line.starts_with("srun: ") || line.starts_with("slurmstepd: ");
+    let mut lines = said.lines().filter(is_of_slurm);
+    !said.contains(EXITED) || lines.any(|line| !line.contains(EXITED))
+}
+
+/// How srun begins to say that tasks ended with an exit code of their own.
+const EXITED: &str = "Exited with exit code ";
+
+#[test]
+fn what_slurm_says_of_a_lost_launch_is_told_from_an_exit_code() {
+    let exited = "evenkeel: 2 ranks\nsrun: error: node1: tasks 0-1: Exited with exit code 124\n";
+    assert!(!is_lost_by_slurm(exited) && is_lost_by_slurm(""));
+    for said in [
+        "srun: error: Task launch for StepId=1.0 failed on node node1: Communication failure",
+        "slurmstepd: error: *** STEP 1.0 ON node1 CANCELLED AT 2026-01-01T00:00:00 ***",
+    ] {
+        assert!(is_lost_by_slurm(&format!("{exited}{said}\n")), "{said}");
+    }
+}
+
+/// The steps of a node go on when its daemon is killed, and end with the exit code of their program. One
+/// that was just being started may be lost, and Slurm says so.
 #[test]
 fn a_node_whose_daemon_is_killed_has_nothing_left() {
     let test = "a_node_whose_daemon_is_killed_has_nothing_left";
     let Some(mut cluster) = Cluster::start(test, Wanted::default()) else { return };
     be_eager(&cluster.host);
     let (mut moments, kills) = Moments::of(test);
-    for round in 0..kills.div_ceil(2) {
+    let (mut survived, rounds) = (0, kills.div_ceil(2));
+    for round in 0..rounds {
         let mut srun = start_victim(&cluster, &busy("1"));
         moments.wait();
+        // Then its launch is over.
+        let is_balanced = !cluster.host.status().is_empty();
         cluster.kill_node(0);
         cluster.start_node(0);
         // A job whose launch was lost is not ended by Slurm before its time limit.
         wait_for("the end of its processes", || cluster.processes_named("timeout").is_empty());
+        // What still ends now must not be cancelled. A step may stay if its launch was lost.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !cluster.processes_named("slurmstepd").is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        wait_for_exit(&mut srun, Duration::from_secs(2));
         cluster.scancel(&["--name=victim"]);
-        ended(&mut srun);
+        let code = ended(&mut srun).code();
+        let said = std::fs::read_to_string(cluster.host.path("victim.err")).unwrap();
+        let mut codes = said.lines().filter_map(|line| Some(line.split_once(EXITED)?.1));
+        assert!(codes.all(|code| code == "124"), "round {round}: {code:?}: {said}");
+        assert!(!said.contains("runs without evenkeel"), "round {round}: {said}");
+        let is_lost = !is_balanced && is_lost_by_slurm(&said);
+        assert!(is_lost || code == Some(124), "round {round}: {code:?}: {said}");
+        survived += u64::from(!is_lost);
         cluster.wait_for_no_process();
         assert!(cluster.left().is_empty(), "round {round}: {:?}", cluster.left());
     }
+    println!("{test}: {survived} of {rounds} steps ended with the exit code of their program");
+    // A kill seldom meets a launch.
+    assert!(rounds < 10 || survived > rounds / 2, "{survived} of {rounds}");
     cluster.wait_for_nothing_left();
+}
+
+/// Waits for the end of a process, for so long.
+fn wait_for_exit(child: &mut Child, patience: Duration) {
+    let deadline = Instant::now() + patience;
+    while child.try_wait().unwrap().is_none() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// The controller gives a node up: its jobs end, and it is back later.
