@@ -183,6 +183,42 @@ fn a_user_has_the_figures_of_its_own_tasks_and_of_no_others() {
     daemon.end();
 }
 
+/// The balancer of a job asks for each of its ranks, which no process of the job has started.
+#[test]
+fn the_ranks_of_a_job_are_observed_as_one_program() {
+    let test = "the_ranks_of_a_job_are_observed_as_one_program";
+    if !needs_root(test) {
+        return;
+    }
+    let host = Host::new();
+    let Some(daemon) = daemon(test, &host) else { return };
+    let mut asker = Asker::start(&host, &daemon, NOBODY);
+    let ranks = [NOBODY, NOBODY].map(|uid| worker_of(&host, uid));
+    let program = asker.program_of(ranks[0].pid);
+    let observe = |asker: &mut Asker, pid: i32| {
+        asker.ask(&json!({"req": "observe", "args": {"pid": pid, "program": program}}))
+    };
+    // Neither a process of another user, nor a program of another process.
+    let foreign = worker_of(&host, OTHER);
+    assert_eq!(observe(&mut asker, foreign.pid)["errno"], libc::EPERM);
+    let mut other = Asker::start(&host, &daemon, NOBODY);
+    assert_eq!(observe(&mut other, ranks[1].pid)["errno"], libc::ESRCH);
+    // The second time nothing is new.
+    for _ in 0..2 {
+        let answer = observe(&mut asker, ranks[1].pid);
+        assert_eq!(answer["args"]["resp"]["program"], program, "{answer}");
+    }
+    let mut threads = ranks.iter().flat_map(|rank| threads_of(rank.pid)).collect::<Vec<u32>>();
+    threads.sort_unstable();
+    assert_eq!(tids(&asker.figures(program)), threads);
+    assert_eq!(other.observe(ranks[1].pid)["errno"], libc::EBUSY);
+    [asker, other].into_iter().for_each(Asker::end);
+    for worker in ranks.into_iter().chain([foreign]) {
+        assert!(worker.end().success());
+    }
+    daemon.end();
+}
+
 #[test]
 fn a_set_user_id_child_is_not_shown_to_its_caller() {
     let test = "a_set_user_id_child_is_not_shown_to_its_caller";

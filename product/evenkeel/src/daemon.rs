@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use evenkeel_control::Request;
-use evenkeel_host::Tells;
 use evenkeel_host::daemon::{Daemon, Settings, serve, socket_path};
+use evenkeel_host::{Options, Tells};
 use evenkeel_journal::{failpoint, runtime_dir};
 use serde_json::Value;
 
@@ -48,7 +48,10 @@ pub fn main(args: &DaemonArgs, file: Option<&Path>) -> Result<i32> {
     let look_after_interrupts = || companion.borrow_mut().look(&args.faults, Instant::now());
     let settings = || -> Result<Settings> {
         let (options, daemon) = read()?;
-        let options = balancing_options(&options, args.dry_run)?;
+        // The balancer of a user's job has figures from root's daemon, as a run has. Other daemons ask
+        // none: their programs are many.
+        let daemons = if args.job.is_some() { sockets() } else { Vec::new() };
+        let options = Options { daemons, ..balancing_options(&options, args.dry_run)? };
         let names = daemon.names.into_iter().map(|name| name.0).collect();
         let cgroups = daemon.cgroups.into_iter().map(|cgroup| cgroup.0).collect();
         Ok(Settings { options, names, cgroups })

@@ -401,9 +401,9 @@ impl Observer {
         let speeds = self.facts.iter().map(|(cpu, facts)| (*cpu, facts.speed)).collect();
         let mut approximate = Approximate::new(without_gaps(&speeds));
         if let Source::Served(served) = &self.source
-            && let Some((process, program)) = served.followed()
+            && let Some((processes, program)) = served.followed()
         {
-            approximate.follow(process, program);
+            processes.iter().for_each(|process| approximate.follow(*process, program));
         }
         // Children that have lost their parent are found by the last reading alone.
         for (program, reading) in &self.last.programs {

@@ -50,9 +50,10 @@ pub enum ServedError {
     SecondProgram,
 }
 
-/// The program that is observed: its first process, and its number here and at the daemon.
+/// The program that is observed: its first process, or that of each rank of a job, and its number here
+/// and at the daemon.
 struct Observed {
-    process: u32,
+    processes: Vec<u32>,
     program: u32,
     at_daemon: u32,
 }
@@ -84,17 +85,28 @@ impl Served {
 
     /// Has the daemon count this process and its descendants, for `program`.
     pub(crate) fn follow(&mut self, process: u32, program: u32) -> Result<(), ServedError> {
-        if self.observed.is_some() {
-            return Err(ServedError::SecondProgram);
+        let request = Request::new("observe").with("pid", process);
+        let request = match &self.observed {
+            None => request,
+            Some(observed) if observed.program == program => {
+                request.with("program", observed.at_daemon)
+            }
+            Some(_) => return Err(ServedError::SecondProgram),
+        };
+        let at_daemon = self.ask(&request, "program")?;
+        match &mut self.observed {
+            Some(observed) => observed.processes.push(process),
+            None => {
+                let processes = vec![process];
+                self.observed = Some(Observed { processes, program, at_daemon });
+            }
         }
-        let at_daemon = self.ask(&Request::new("observe").with("pid", process), "program")?;
-        self.observed = Some(Observed { process, program, at_daemon });
         Ok(())
     }
 
-    /// The first process of the program that is observed, and the program's number.
-    pub(crate) fn followed(&self) -> Option<(u32, u32)> {
-        self.observed.as_ref().map(|observed| (observed.process, observed.program))
+    /// The first processes of the program that is observed, and the program's number.
+    pub(crate) fn followed(&self) -> Option<(&[u32], u32)> {
+        self.observed.as_ref().map(|observed| (&observed.processes[..], observed.program))
     }
 
     pub(crate) fn read(&self) -> Result<Reading, ServedError> {

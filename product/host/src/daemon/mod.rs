@@ -22,6 +22,7 @@
 //! | `ranks` | the ranks of such a job |
 //! | `told` | what `run` and jobs tell of the programs that they balance themselves, for the metrics |
 //! | `observed` | the programs that a `run` without privileges balances with the daemon's figures |
+//! | `observed_ranks` | the same of a job: its ranks are one program |
 //! | `requests` | the requests of the control socket |
 
 mod admission;
@@ -32,6 +33,7 @@ mod leave;
 mod lost;
 mod metrics;
 mod observed;
+mod observed_ranks;
 mod openmetrics;
 mod programs;
 mod ranks;

@@ -4,8 +4,13 @@
 use std::collections::BTreeMap;
 
 use evenkeel_journal::TaskRef;
+use nix::errno::Errno;
 
+use super::admission::{Refusal, refuse};
 use crate::reading::Reading;
+
+/// Most ranks that one program may have besides its first process.
+const MAX_RANKS: usize = 512;
 
 /// A program that is only observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +27,8 @@ pub(crate) struct Observed {
 #[derive(Debug, Default)]
 pub(crate) struct Observations {
     programs: BTreeMap<u32, Observed>,
+    /// The first processes of the other ranks, where a program is a job.
+    ranks: BTreeMap<u32, Vec<TaskRef>>,
 }
 
 impl Observations {
@@ -31,6 +38,24 @@ impl Observations {
 
     pub fn remove(&mut self, program: u32) {
         self.programs.remove(&program);
+        self.ranks.remove(&program);
+    }
+
+    /// Whether a program may have another rank: a bound for processes that are observed in a loop.
+    pub fn check_room(&mut self, program: u32) -> Result<(), Refusal> {
+        let ranks = self.ranks.entry(program).or_default();
+        if ranks.len() >= MAX_RANKS {
+            ranks.retain(TaskRef::is_alive);
+        }
+        if ranks.len() < MAX_RANKS {
+            return Ok(());
+        }
+        refuse(Errno::EAGAIN, format!("program {program} has {MAX_RANKS} ranks already"))
+    }
+
+    /// Notes another rank of a program.
+    pub fn add_rank(&mut self, program: u32, rank: TaskRef) {
+        self.ranks.entry(program).or_default().push(rank);
     }
 
     /// How many there are.
@@ -65,8 +90,10 @@ impl Observations {
             let tasks = reading.tasks_of(*program).into_iter().flatten();
             tasks.map(|(_, task)| task.process as i32).any(|of| of == process)
         };
+        let is_first = |root: &TaskRef| root.tgid == process && root.is_alive();
         let is_of = |(program, observed): &(&u32, &Observed)| {
-            observed.root.tgid == process && observed.root.is_alive() || has_process(program)
+            let mut ranks = self.ranks.get(program).into_iter().flatten();
+            is_first(&observed.root) || ranks.any(is_first) || has_process(program)
         };
         self.programs.iter().find(is_of).map(|(program, _)| *program)
     }
@@ -75,5 +102,35 @@ impl Observations {
     pub fn over(&self) -> Vec<u32> {
         let over = self.programs.iter().filter(|(_, observed)| !observed.asker.is_alive());
         over.map(|(program, _)| *program).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_part_of_their_program_and_bounded() {
+        let own = TaskRef::own_process().unwrap();
+        let dead = TaskRef { tid: 4_194_305, tgid: 4_194_305, start_time_ticks: 1 };
+        let mut observations = Observations::default();
+        observations.insert(3, Observed { uid: 7, asker: own, root: dead });
+        let of_own =
+            |observations: &Observations| observations.program_of(own.tgid, &Reading::default());
+        assert_eq!(of_own(&observations), None);
+        observations.check_room(3).unwrap();
+        observations.add_rank(3, own);
+        assert_eq!(of_own(&observations), Some(3));
+        for _ in 1..MAX_RANKS {
+            observations.add_rank(3, dead);
+        }
+        // Those that have ended make room.
+        observations.check_room(3).unwrap();
+        for _ in 1..MAX_RANKS {
+            observations.add_rank(3, own);
+        }
+        assert_eq!(observations.check_room(3).unwrap_err().errno, Errno::EAGAIN);
+        observations.remove(3);
+        assert_eq!(of_own(&observations), None);
     }
 }

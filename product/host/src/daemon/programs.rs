@@ -412,7 +412,7 @@ impl Programs {
         }
     }
 
-    fn end_observation(&mut self, program: u32) {
+    pub(super) fn end_observation(&mut self, program: u32) {
         self.observations.remove(program);
         self.forget(program);
         tracing::info!("program {program} is no longer observed");

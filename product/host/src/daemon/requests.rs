@@ -50,7 +50,12 @@ pub enum DaemonRequest {
     },
     /// The process that asks will balance the program of this process by itself, and wants the daemon to
     /// account that program.
-    Observe(i32),
+    Observe {
+        /// The process.
+        pid: i32,
+        /// The observed program that it is a rank of; `None`: it is a program by itself.
+        program: Option<u32>,
+    },
     /// The accounted figures of the CPUs, and of an observed program.
     Figures(Option<u32>),
     /// The process that asks balances a program by itself, and tells what is known of its gain.
@@ -102,7 +107,14 @@ impl DaemonRequest {
                     _ => refuse(Errno::EINVAL, "give pid and watch"),
                 }
             }
-            "observe" => Ok(Self::Observe(number(exactly_one(args, &["pid"])?.1)?)),
+            "observe" => {
+                only(args, &["pid", "program"])?;
+                let missing = || Refusal { errno: Errno::EINVAL, why: "give pid".to_owned() };
+                let pid = number(args.get("pid").ok_or_else(missing)?)?;
+                let program = args.get("program").map(number).transpose()?;
+                let program = program.map(|program| u32::try_from(program).unwrap_or(0));
+                Ok(Self::Observe { pid, program })
+            }
             "figures" => {
                 only(args, &["program"])?;
                 let program = args.get("program").map(number).transpose()?;
@@ -186,7 +198,13 @@ fn carry_out(programs: &mut Programs, peer: &Peer, asked: DaemonRequest) -> Resu
             return Ok(json!({"summary": programs.leave_job(pid, &job, peer)?}));
         }
         DaemonRequest::Leave(program) => return leave(programs, peer, program),
-        DaemonRequest::Observe(pid) => return Ok(json!({"program": programs.observe(pid, peer)?})),
+        DaemonRequest::Observe { pid, program } => {
+            let program = match program {
+                None => programs.observe(pid, peer)?,
+                Some(program) => programs.observe_rank(pid, program, peer)?,
+            };
+            return Ok(json!({"program": program}));
+        }
         DaemonRequest::Figures(program) => {
             return Ok(json!({"figures": programs.figures(program, peer)?}));
         }
@@ -314,6 +332,21 @@ mod tests {
         assert_eq!(decode(json!({"pid": 7})), asked(None));
         assert_eq!(decode(json!({"pid": 7, "start": 9})), asked(Some(9)));
         for args in [json!({}), json!({"start": 9}), json!({"pid": 7, "start": "x"})] {
+            assert_eq!(decode(args.clone()), Err(Errno::EINVAL), "{args}");
+        }
+    }
+
+    #[test]
+    fn a_process_is_observed_by_itself_or_as_a_rank_of_a_program() {
+        let decode = |args: Value| {
+            let args = args.as_object().unwrap().clone();
+            DaemonRequest::decode(&Request { req: "observe".to_owned(), args })
+                .map_err(|refusal| refusal.errno)
+        };
+        let asked = |program| Ok(DaemonRequest::Observe { pid: 7, program });
+        assert_eq!(decode(json!({"pid": 7})), asked(None));
+        assert_eq!(decode(json!({"pid": 7, "program": 3})), asked(Some(3)));
+        for args in [json!({}), json!({"program": 3}), json!({"pid": 7, "job": "a"})] {
             assert_eq!(decode(args.clone()), Err(Errno::EINVAL), "{args}");
         }
     }
