@@ -30,6 +30,8 @@ pub struct Wanted {
     pub program: Option<&'static str>,
     /// slurmd runs the script of packaging/slurm before and after each job.
     pub has_epilog: bool,
+    /// The nodes may load BPF; otherwise no process there has the rights for it, root's neither.
+    pub has_bpf: bool,
 }
 
 impl Default for Wanted {
@@ -40,6 +42,7 @@ impl Default for Wanted {
             scheduler: "sched/builtin",
             program: None,
             has_epilog: false,
+            has_bpf: true,
         }
     }
 }
@@ -57,6 +60,7 @@ pub struct Cluster {
     munged: Option<Child>,
     controller: Option<Child>,
     nodes: [Option<Child>; 2],
+    has_bpf: bool,
 }
 
 /// A program of the system, by its name.
@@ -88,7 +92,9 @@ impl Cluster {
         }
         let host = Host::alone();
         configure(&host, wanted);
-        let mut cluster = Self { host, munged: None, controller: None, nodes: [None, None] };
+        let nodes = [None, None];
+        let has_bpf = wanted.has_bpf;
+        let mut cluster = Self { host, munged: None, controller: None, nodes, has_bpf };
         cluster.start_munged();
         let controller = cluster.daemon("slurmctld", &["-D", "-i"]);
         cluster.controller = Some(controller);
@@ -125,7 +131,15 @@ impl Cluster {
 
     pub fn start_node(&mut self, node: usize) {
         let name = format!("node{}", node + 1);
-        self.nodes[node] = Some(self.daemon("slurmd", &["-D", "-N", &name]));
+        let words = ["-D", "-N", &name];
+        let daemon = if self.has_bpf {
+            self.daemon("slurmd", &words)
+        } else {
+            let slurmd = program("slurmd").unwrap();
+            let without = ["--bounding-set=-bpf,-perfmon,-sys_admin", slurmd.to_str().unwrap()];
+            self.daemon("setpriv", &[&without[..], &words].concat())
+        };
+        self.nodes[node] = Some(daemon);
     }
 
     /// Kills the daemon of a node, as a crash does. Its steps go on.

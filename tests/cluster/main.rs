@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod batch;
+mod beside_daemon;
 mod cluster;
 mod controller;
 mod faults;
