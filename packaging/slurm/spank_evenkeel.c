@@ -8,6 +8,8 @@
 //   srun, sbatch, salloc    check_option      the option's value is checked, before anything starts
 //   each node, each step    user_init         is evenkeel there, and of the plugin's own version?
 //   each task, before exec  task_init         the path of its program is replaced by that of evenkeel
+//   srun, as it ends        exit              the line of a step on several nodes is printed, where the
+//                                             nodes share the directory of their records
 //
 // The task is not replaced by an exec in task_init: Slurm runs TaskProlog, sets the user's limits and
 // TMPDIR after that callback, and all of it would be lost. Two variables tell evenkeel what to run
@@ -44,9 +46,9 @@
 
 SPANK_PLUGIN(evenkeel, 1);
 
-// How long `evenkeel --version` may take, in ms. On a file system that hangs, the job hangs all the
+// How long an answer of evenkeel may take, in ms. On a file system that hangs, the job hangs all the
 // same: it could not start its program either.
-#define VERSION_PATIENCE_MS 5000
+#define PATIENCE_MS 5000
 
 // The longest PATH that is looked at.
 #define MAX_PATH_LIST 65536
@@ -60,6 +62,9 @@ static bool is_wanted;
 static bool is_shares;
 // Why the tasks run without it; empty: they do not.
 static char why_not[PATH_MAX + 256];
+// In srun: the step that it has started.
+static bool has_step;
+static uint32_t own_job, own_step;
 
 // The value of --evenkeel. False if there is no such value. A missing one arrives as NULL, "" or
 // "(null)", depending on the command and the release.
@@ -154,7 +159,7 @@ static long now_ms(void)
 // Reads until the end of the pipe or of the time. The text ends with a 0.
 static void read_within(int fd, char *text, size_t size)
 {
-	long deadline_ms = now_ms() + VERSION_PATIENCE_MS;
+	long deadline_ms = now_ms() + PATIENCE_MS;
 	size_t length = 0;
 
 	while (length + 1 < size) {
@@ -178,11 +183,9 @@ static void read_within(int fd, char *text, size_t size)
 	text[length] = '\0';
 }
 
-// What `evenkeel --version` prints; empty if it cannot be run.
-static void ask_version(char *text, size_t size)
+// What evenkeel prints with these arguments; empty if it cannot be run.
+static void ask(char *const arguments[], char *const environment[], char *text, size_t size)
 {
-	char *const arguments[] = { program, "--version", NULL };
-	char *const environment[] = { "PATH=/usr/bin:/bin", NULL };
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
 	sigset_t none;
@@ -214,6 +217,15 @@ static void ask_version(char *text, size_t size)
 	posix_spawnattr_destroy(&attributes);
 }
 
+// What `evenkeel --version` prints; empty if it cannot be run.
+static void ask_version(char *text, size_t size)
+{
+	char *const arguments[] = { program, "--version", NULL };
+	char *const environment[] = { "PATH=/usr/bin:/bin", NULL };
+
+	ask(arguments, environment, text, size);
+}
+
 // The release of Slurm that runs is the one of the header, like 22.05.
 static bool is_own_slurm(spank_t spank)
 {
@@ -223,6 +235,42 @@ static bool is_own_slurm(spank_t spank)
 	       spank_get_item(spank, S_SLURM_VERSION_MINOR, &minor) == ESPANK_SUCCESS &&
 	       strtoul(major, NULL, 10) == SLURM_VERSION_MAJOR(SLURM_VERSION_NUMBER) &&
 	       strtoul(minor, NULL, 10) == SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER);
+}
+
+// In srun, once the step has its number and before it is launched.
+int slurm_spank_local_user_init(spank_t spank, int ac, char **av)
+{
+	(void)ac;
+	(void)av;
+	has_step = is_wanted && is_own_slurm(spank) &&
+		   spank_get_item(spank, S_JOB_ID, &own_job) == ESPANK_SUCCESS &&
+		   spank_get_item(spank, S_JOB_STEPID, &own_step) == ESPANK_SUCCESS;
+	return ESPANK_SUCCESS;
+}
+
+// In srun the step has ended by now, and each node has said what it knows: its own part. Which of them
+// was the slowest can be told here, where their records lie in a directory that srun sees, too. Nothing
+// is asked of the nodes or the controller, and nothing changes how srun ends.
+int slurm_spank_exit(spank_t spank, int ac, char **av)
+{
+	static const char begin[] = "evenkeel: ";
+	char job[16], step[16], text[2048];
+	char *const arguments[] = { program, "cluster", "line", job, step, NULL };
+
+	(void)spank;
+	(void)ac;
+	(void)av;
+	// Only srun has called the function above.
+	if (!has_step)
+		return ESPANK_SUCCESS;
+	has_step = false;
+	snprintf(job, sizeof(job), "%lu", (unsigned long)own_job);
+	snprintf(step, sizeof(step), "%lu", (unsigned long)own_step);
+	ask(arguments, environ, text, sizeof(text));
+	// A part of a line, when the time is over, says nothing, and neither does another program.
+	if (!strncmp(text, begin, strlen(begin)) && text[strlen(text) - 1] == '\n')
+		dprintf(STDERR_FILENO, "%s", text);
+	return ESPANK_SUCCESS;
 }
 
 // On each node, once for each step, with the rights of the job's user. What is found here holds for all

@@ -4,7 +4,7 @@
 use std::process::Output;
 
 use crate::cluster::{Cluster, Wanted};
-use crate::steps::{be_eager, busy_in_a_script};
+use crate::steps::{Step, be_eager, busy, busy_in_a_script};
 use crate::support::*;
 
 fn as_json(done: &Output) -> serde_json::Value {
@@ -51,5 +51,39 @@ fn a_job_is_reported_node_by_node_while_it_runs_and_after_it() {
     assert!(crate::support::text(&unknown.stderr).contains("job 999999: Slurm does not know it"));
     let by_name = cluster.report(&[&job, "--nodes", "node1"]);
     assert!(crate::support::text(&by_name.stdout).contains("  node1: "), "{by_name:?}");
+    cluster.wait_for_nothing_left();
+}
+
+/// srun prints it as it ends, where it sees the records of all nodes: it asks none of them.
+#[test]
+fn srun_prints_a_line_for_all_nodes_whose_records_it_sees() {
+    let test = "srun_prints_a_line_for_all_nodes_whose_records_it_sees";
+    let Some(cluster) = Cluster::start(test, Wanted::default()) else { return };
+    be_eager(&cluster.host);
+    let step = |flags: &[&str]| {
+        let mut command = cluster.command("srun");
+        command.args(["-N2", "-n4", "--quiet", "--overcommit", "--time=2"]).args(flags);
+        Step::run(command.args(busy("1")))
+    };
+    let of_all = |step: &Step| {
+        let lines = step.ours.iter().filter(|line| line.contains(" on 2 nodes: "));
+        lines.cloned().collect::<Vec<String>>()
+    };
+    let without = step(&["--evenkeel"]);
+    assert_eq!((without.code, of_all(&without)), (Some(124), Vec::new()), "{without:?}");
+    let shared = cluster.host.path("shared");
+    std::fs::create_dir(&shared).unwrap();
+    let file = cluster.host.path("home/.config/evenkeel/config.toml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    let table = format!("{config}\n[cluster]\nrecords = \"{}\"\n", shared.display());
+    std::fs::write(&file, table).unwrap();
+    let with = step(&["--evenkeel"]);
+    assert_eq!((with.code, with.ours.len()), (Some(124), 3), "{with:?}");
+    let lines = of_all(&with);
+    assert!(lines.len() == 1 && lines[0].starts_with("evenkeel: step "), "{with:?}");
+    assert!(!lines[0].contains("no record"), "{with:?}");
+    let plain = step(&[]);
+    assert!(plain.ours.is_empty(), "{plain:?}");
+    with.is_like(&plain);
     cluster.wait_for_nothing_left();
 }

@@ -123,6 +123,17 @@ fn records_go_to_the_directory_of_the_configuration_and_never_fail_a_job() {
     // The report reads there by itself, and needs no Slurm.
     let said = text(&report(&host, &["77"]).stdout);
     assert!(said.starts_with("Step 77.3 on n[7-8]:\n"), "{said}");
+    // And so does what the plugin starts as srun ends.
+    let line = |host: &Host, step: &str| {
+        let done = output(&mut host.evenkeel(["cluster", "line", "77", step]));
+        assert_eq!(done.status.code(), Some(0), "{done:?}");
+        text(&done.stdout)
+    };
+    let expected = "evenkeel: step 77.3 on 2 nodes: none with a record was slower by 2 % or more; no \
+                    record of 1 of them\n";
+    assert_eq!((line(&host, "3").as_str(), line(&host, "4").as_str()), (expected, ""));
+    std::fs::remove_file(folder.join("config.toml")).unwrap();
+    assert_eq!(line(&host, "3"), "", "each node keeps its own records");
 }
 
 #[test]

@@ -23,7 +23,9 @@ use evenkeel_host::daemon::MetricsAddress;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-pub use cluster::{ClusterArgs, ClusterOptions, ClusterPart, ClusterReportArgs, JobId};
+pub use cluster::{
+    ClusterArgs, ClusterLineArgs, ClusterOptions, ClusterPart, ClusterReportArgs, JobId,
+};
 pub use compare::{CompareArgs, PLAIN_CONTESTANTS};
 pub use examples::{Example, examples, with_examples};
 pub use irq::{

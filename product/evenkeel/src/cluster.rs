@@ -21,7 +21,7 @@ use anyhow::{Context, Result};
 
 pub use report::{FORMAT, Report};
 
-use crate::cli::{ClusterArgs, ClusterPart, ClusterReportArgs};
+use crate::cli::{ClusterArgs, ClusterLineArgs, ClusterPart, ClusterReportArgs};
 use crate::config;
 use crate::exit::UNSUCCESSFUL;
 
@@ -34,7 +34,22 @@ pub fn main(args: &ClusterArgs, config: Option<&Path>) -> Result<i32> {
     match &args.part {
         ClusterPart::Node(args) => node::print(&args.job),
         ClusterPart::Report(args) => report(args, config),
+        ClusterPart::Line(args) => line(args, config),
     }
+}
+
+/// Prints the line of a step on several nodes. Nothing where each node keeps its own records: none is
+/// asked, since the step has ended.
+fn line(args: &ClusterLineArgs, config: Option<&Path>) -> Result<i32> {
+    let Some(folder) = config::load(config)?.cluster.records else { return Ok(0) };
+    let found = record::read(&folder, &args.job).with_context(|| {
+        format!("{}: the directory of the records of jobs cannot be read", folder.display())
+    })?;
+    if let Some(line) = Report::of(&args.job, found, &[]).line_of_step(args.step) {
+        let written = std::io::stdout().write_all(format!("evenkeel: {line}\n").as_bytes());
+        written.context("cannot write to standard output")?;
+    }
+    Ok(0)
 }
 
 fn report(args: &ClusterReportArgs, config: Option<&Path>) -> Result<i32> {

@@ -28,6 +28,10 @@ pub enum ClusterPart {
     /// Print the records of a job on this node as JSON (`report` starts this on each node).
     #[command(hide = true)]
     Node(ClusterNodeArgs),
+    /// Print one line about a step on several nodes that has ended, if the nodes share the directory of
+    /// their records (srun's plugin starts this).
+    #[command(hide = true)]
+    Line(ClusterLineArgs),
 }
 
 /// `evenkeel cluster report`.
@@ -54,6 +58,17 @@ pub struct ClusterNodeArgs {
     /// The job's number, or N_M for a task of an array.
     #[arg(value_name = "JOBID")]
     pub job: JobId,
+}
+
+/// `evenkeel cluster line`.
+#[derive(Debug, Args)]
+pub struct ClusterLineArgs {
+    /// The job's number.
+    #[arg(value_name = "JOBID")]
+    pub job: JobId,
+    /// The step's number.
+    #[arg(value_name = "STEP")]
+    pub step: u32,
 }
 
 /// Table `[cluster]`: what is kept of jobs of Slurm, and where.

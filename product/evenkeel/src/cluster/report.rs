@@ -128,6 +128,14 @@ impl Losses {
         ]
     }
 
+    /// Those that are named, for people; `None`: there is none.
+    fn in_words(&self) -> Option<String> {
+        let named = self.by_cause().into_iter().filter(|(.., share)| *share >= NAMED);
+        let named: Vec<String> =
+            named.map(|(_, what, share)| format!("{what} {:.1} %", share * 100.0)).collect();
+        (!named.is_empty()).then(|| named.join(", "))
+    }
+
     fn of(cpu: &CpuSummary) -> Self {
         let share = |ns: u64| ns as f64 / cpu.elapsed_ns.max(1) as f64;
         Self {
@@ -198,6 +206,39 @@ impl Report {
             of_earlier_starts: earlier.len(),
             steps: steps.into_iter().map(|(step, records)| StepReport::of(step, records)).collect(),
         }
+    }
+
+    /// One line about a step on several nodes: its slowest node, what that one lost by cause, and what
+    /// it gained, which is the job's gain where all wait for each other. `None` for a step on one node,
+    /// which has its line already, and for one without a record.
+    pub fn line_of_step(&self, number: u32) -> Option<String> {
+        let step = self.steps.iter().find(|step| step.step == Some(number))?;
+        if step.nodes < 2 {
+            return None;
+        }
+        let mut line = format!("step {}.{number} on {} nodes: ", self.job, step.nodes);
+        let of_slowest = step.slowest.as_ref().and_then(|slowest| {
+            line += &format!("slowest {}: {}", clean(&slowest.node), clean(&slowest.why));
+            step.records.iter().find(|record| record.node == slowest.node)
+        });
+        match of_slowest {
+            Some(record) => {
+                if let Some(lost) = record.capability.as_ref().and_then(|it| it.lost.in_words()) {
+                    line += &format!("; lost of all its CPUs' time: {lost}");
+                }
+                if record.measured.gain.proven != Proven::Nothing {
+                    line += &format!("; {}", clean(&record.measured.gain.to_string()));
+                }
+            }
+            None => {
+                let tolerance = TOLERANCE * 100.0;
+                line += &format!("none with a record was slower by {tolerance:.0} % or more");
+            }
+        }
+        if step.nodes_without_record > 0 {
+            line += &format!("; no record of {} of them", step.nodes_without_record);
+        }
+        Some(line)
     }
 
     /// Whether each node has its record, and each record was understood.
@@ -331,14 +372,10 @@ impl fmt::Display for NodeReport {
         }
         let tense = if *is_running { " so far" } else { "" };
         write!(f, "{:.1} s{tense}: {}", *elapsed_ns as f64 / 1e9, clean(outcome))?;
-        let Some(capability) = &self.capability else { return Ok(()) };
-        let named = capability.lost.by_cause().into_iter().filter(|(.., share)| *share >= NAMED);
-        let named: Vec<String> =
-            named.map(|(_, what, share)| format!("{what} {:.1} %", share * 100.0)).collect();
-        if named.is_empty() {
-            return Ok(());
+        match self.capability.as_ref().and_then(|capability| capability.lost.in_words()) {
+            Some(lost) => write!(f, "\n    lost of all its CPUs' time: {lost}"),
+            None => Ok(()),
         }
-        write!(f, "\n    lost of all its CPUs' time: {}", named.join(", "))
     }
 }
 
@@ -417,6 +454,27 @@ mod tests {
             assert!(text.contains("lost of all its CPUs' time: softirqs 20.0 %\n"), "{text}");
             assert!(text.contains(&format!("  slowest: n0: {expected}\n")), "{text}");
         }
+    }
+
+    #[test]
+    fn a_step_on_several_nodes_has_one_line_with_its_slowest_node() {
+        let mut noisy = record(0, Some(0), &[0, 40], Proven::Gains);
+        noisy.measured.gain.ratio = Some(1.25);
+        let quiet = record(1, Some(0), &[0, 0], Proven::Nothing);
+        let both = report(vec![noisy.clone(), quiet], &[]);
+        let line = both.line_of_step(0).unwrap();
+        let begin = "step 77.0 on 2 nodes: slowest n0: its program ran at 80 % of full pace, ";
+        assert!(line.starts_with(begin) && !line.contains('\n'), "{line}");
+        let lost = "; lost of all its CPUs' time: softirqs 20.0 %; ran 1.25x as fast as without (";
+        assert!(line.contains(lost), "{line}");
+        assert_eq!(both.line_of_step(1), None);
+        // A node without a record may have been the slowest.
+        let line = report(vec![noisy.clone()], &[]).line_of_step(0).unwrap();
+        let expected = "step 77.0 on 2 nodes: none with a record was slower by 2 % or more; no \
+                        record of 1 of them";
+        assert_eq!(line, expected);
+        noisy.place.nodes = 1;
+        assert_eq!(report(vec![noisy], &[]).line_of_step(0), None, "its node has said it");
     }
 
     #[test]
