@@ -1,5 +1,6 @@
 //! What the benchmarks of a cost share: where their figures go, and how they are shown. On the terminal
-//! that is a table and some sentences; on a page for a browser the same, with charts of intervals.
+//! that is a table, some sentences, and what was wanted with what became of it; on a page for a browser
+//! the same, with charts of intervals.
 
 use std::path::PathBuf;
 
@@ -11,7 +12,10 @@ use evenkeel_experiment::cells::Cells;
 use evenkeel_experiment::chart::Chart;
 use evenkeel_experiment::html::{Sheet, charts};
 use evenkeel_experiment::output::{Output, tell};
-use evenkeel_experiment::{Document, MachineInfo, commit};
+use evenkeel_experiment::{AimRow, Document, MachineInfo, aim_cells, commit};
+
+/// The heading of the cases in the table of what was wanted.
+const CASE_WORD: &str = "case";
 
 /// Where the figures go.
 #[derive(Debug, Clone, Default)]
@@ -44,6 +48,8 @@ pub(crate) struct Shown<'a> {
     pub table: Option<Cells>,
     /// What they say, or all of them.
     pub sentences: Vec<String>,
+    /// What was wanted, and what became of it.
+    pub wanted: &'a [AimRow],
     /// Figures with their intervals.
     pub charts: Vec<Chart<'a>>,
 }
@@ -69,6 +75,9 @@ impl Prepared {
         for sentence in &shown.sentences {
             tell(outputs, sentence);
         }
+        if !shown.wanted.is_empty() {
+            tell(outputs, aim_cells(CASE_WORD, shown.wanted).terminal());
+        }
         if let Some(output) = &self.json {
             output.write(&figures.to_json()?)?;
         }
@@ -82,6 +91,10 @@ impl Prepared {
 fn page(shown: &Shown<'_>, command: &str) -> String {
     let body = html! {
         @for sentence in &shown.sentences { p { (sentence) } }
+        @if !shown.wanted.is_empty() {
+            h2 { "Wanted" }
+            (aim_cells(CASE_WORD, shown.wanted).html())
+        }
         (charts("Intervals", &shown.charts))
         @if let Some(table) = &shown.table {
             h2 { "All figures" }
@@ -104,6 +117,7 @@ fn page(shown: &Shown<'_>, command: &str) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
+    use evenkeel_experiment::Wanted;
     use evenkeel_experiment::chart::Interval;
 
     use super::*;
@@ -121,6 +135,8 @@ mod tests {
             verdict: None,
             label: "1.50 (1.00 to 2.00)".to_owned(),
         };
+        let goal = Wanted::AtMost(2.0);
+        let wanted = [AimRow::counted("true", "added, in ms", "evenkeel run", 1.5, goal)];
         let mark = |ms: f64| format!("{ms:.0}");
         let shown = Shown {
             title: "A cost",
@@ -130,6 +146,7 @@ mod tests {
                 rows: vec![vec!["alone".to_owned()]],
             }),
             sentences: vec!["It costs < 2 ms.".to_owned()],
+            wanted: &wanted,
             charts: vec![Chart {
                 name: "added, in ms",
                 base: Some((0.0, "nothing")),
@@ -146,6 +163,8 @@ mod tests {
             "added, in ms",
             "1.50 (1.00 to 2.00)",
             "alone",
+            "&lt;= 2",
+            "reached",
             "evenkeel-lab bench startup --html ",
         ] {
             assert!(page.contains(part), "{part} is missing in\n{page}");

@@ -85,7 +85,7 @@ pub fn run(options: &Options) -> Result<i32> {
     );
     let title = "Benchmarks: what the daemon costs";
     let sentences = vec![cost, growth];
-    let shown = Shown { title, table: None, sentences, charts: Vec::new() };
+    let shown = Shown { title, table: None, sentences, wanted: &[], charts: Vec::new() };
     files.write(&Document::new(FORMAT, &report), &shown)?;
     Ok(0)
 }

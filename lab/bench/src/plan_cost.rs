@@ -141,7 +141,7 @@ fn shown(report: &Report) -> Shown<'static> {
         report.interval_tasks, report.snapshot_ms, report.accounting, report.plan_ms
     ));
     let title = "Benchmarks: what deciding costs";
-    Shown { title, table: Some(table), sentences, charts: Vec::new() }
+    Shown { title, table: Some(table), sentences, wanted: &[], charts: Vec::new() }
 }
 
 /// The function that callgrind counts.

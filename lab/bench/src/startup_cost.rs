@@ -119,6 +119,7 @@ pub fn run(files: &Files) -> Result<i32> {
         title: "Benchmarks: what evenkeel run adds to a program",
         table: Some(table),
         sentences: (!report.is_optimised).then(|| note.to_owned()).into_iter().collect(),
+        wanted: &[],
         charts: vec![Chart {
             name: "What is added to the time of the program alone, in ms",
             base: Some((0.0, "alone")),

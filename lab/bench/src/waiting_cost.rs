@@ -1,10 +1,11 @@
 //! What it costs to see waiting: a system call of a task that is not followed, with and without the
-//! windows in which barriers are counted; and a sample of what a CPU does.
+//! windows in which barriers are counted; a sample of what a CPU does; and a heartbeat, which is the
+//! wake-up at the end of a barrier of a task that is followed.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use evenkeel_cbinfo::{Cbinfo, Waiting};
 use evenkeel_host::{OFTEN_HERTZ, SELDOM_HERTZ, WINDOW_EVERY_NS, WINDOW_NS};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -16,19 +17,34 @@ use serde::Serialize;
 use crate::cost_page::{Files, Shown};
 use crate::stats::{Estimate, estimate};
 use evenkeel_experiment::display::Display;
-use evenkeel_experiment::{Document, interrupt};
+use evenkeel_experiment::{AimRow, Document, Wanted, interrupt};
 
 /// The version of [`Report`] as a document.
 pub const FORMAT: u32 = 1;
 
-/// Pairs of a second with windows and one without.
-const PAIRS: u32 = 20;
-/// Pairs of an open window and a closed one, and how long each is.
-const WINDOWS: u32 = 100;
+/// How often each figure is measured.
+#[derive(Debug, Clone, Copy)]
+struct Pairs {
+    /// A second with windows of the balancer, and one without.
+    seconds: u32,
+    /// An open window, and a closed one: of calls, and then of heartbeats.
+    windows: u32,
+    /// A while with samples, and one without.
+    samples: u32,
+}
+const PAIRS: Pairs = Pairs { seconds: 20, windows: 100, samples: 20 };
+/// Too few for an interval: the short form decides nothing.
+const QUICK_PAIRS: Pairs = Pairs { seconds: 2, windows: 5, samples: 2 };
 const OPEN: Duration = Duration::from_millis(20);
-/// Pairs of a while with samples and one without.
-const SAMPLED: u32 = 20;
 const SAMPLED_FOR: Duration = Duration::from_millis(500);
+/// What is wanted: what windows cost a task that is not followed, in %; ...
+const MOST_OF_BYSTANDER_PCT: f64 = 1.0;
+/// ... what a heartbeat costs the task that makes it, in ns; ...
+const MOST_OF_HEARTBEAT_NS: f64 = 300.0;
+/// ... and what samples cost a CPU after the first two seconds, in %.
+const MOST_OF_SAMPLES_PCT: f64 = 0.1;
+/// The program that this process is, while its heartbeats are counted.
+const OWN_PROGRAM: u32 = 1;
 /// After so many calls the thread notes how far it is.
 const CALLS_A_NOTE: u64 = 256;
 /// The same in readings of the clock.
@@ -55,6 +71,9 @@ pub struct Report {
     seldom_hertz: u64,
     /// What they cost a CPU.
     seldom_pct: f64,
+    /// What a heartbeat takes more of its thread while a window is open, in ns.
+    heartbeat_ns: Interval,
+    wanted: Vec<AimRow>,
 }
 
 /// A median with its 95 % interval.
@@ -74,13 +93,14 @@ impl From<Estimate> for Interval {
     }
 }
 
-/// Measures, prints, and writes what was asked for. Returns the exit code.
+/// Measures, prints, and writes what was asked for; the short form measures little, and decides nothing.
+/// Returns the exit code.
 ///
 /// # Errors
 /// cbinfo cannot be loaded, or the kernel refuses what it attaches.
-pub fn run(files: &Files) -> Result<i32> {
+pub fn run(files: &Files, is_quick: bool) -> Result<i32> {
     let files = files.prepare()?;
-    let report = measure()?;
+    let report = measure(if is_quick { QUICK_PAIRS } else { PAIRS })?;
     let calls = format!(
         "getppid of a task that is not followed: {:.0} ns, {:.0} ns while a window is open",
         report.call_ns, report.call_in_window_ns
@@ -103,25 +123,50 @@ pub fn run(files: &Files) -> Result<i32> {
         report.seldom_pct,
         report.seldom_hertz
     );
+    let heartbeat = format!(
+        "a heartbeat, counted while a window is open, takes {:.0} ns more ({:.0} to {:.0})",
+        report.heartbeat_ns.median, report.heartbeat_ns.low, report.heartbeat_ns.high
+    );
     let title = "Benchmarks: what it costs to see how programs wait";
-    let sentences = vec![calls, windows, sample];
-    let shown = Shown { title, table: None, sentences, charts: Vec::new() };
+    let sentences = vec![calls, windows, sample, heartbeat];
+    let wanted = report.wanted.as_slice();
+    let shown = Shown { title, table: None, sentences, wanted, charts: Vec::new() };
     files.write(&Document::new(FORMAT, &report), &shown)?;
     Ok(0)
 }
 
-fn measure() -> Result<Report> {
+/// What was wanted, of the costs of windows in %, of a heartbeat in ns and of a sample in ns.
+fn wanted(windows_pct: Estimate, heartbeat_ns: Estimate, sample_ns: Estimate) -> Vec<AimRow> {
+    let pct = |sample_ns: f64| 100.0 * sample_ns * SELDOM_HERTZ as f64 / 1e9;
+    let samples_pct = Estimate {
+        median: pct(sample_ns.median),
+        lo: pct(sample_ns.lo),
+        hi: pct(sample_ns.hi),
+        ..sample_ns
+    };
+    let row = |case, metric, found, most| {
+        AimRow::estimated(case, metric, "evenkeel", Some(found), Wanted::AtMost(most))
+    };
+    vec![
+        row("task not followed", "its calls slower, in %", windows_pct, MOST_OF_BYSTANDER_PCT),
+        row("task followed", "a heartbeat, in ns", heartbeat_ns, MOST_OF_HEARTBEAT_NS),
+        row("CPU sampled", "samples after 2 s, in %", samples_pct, MOST_OF_SAMPLES_PCT),
+    ]
+}
+
+fn measure(pairs: Pairs) -> Result<Report> {
     let mut cbinfo = Cbinfo::open(&[])?;
     let waiting = cbinfo.waiting()?;
     let (mut closed, mut open, mut losses) = (Vec::new(), Vec::new(), Vec::new());
     let cpu = first_cpu()?;
     let every = Duration::from_nanos(WINDOW_EVERY_NS);
-    let (of_windows, of_pairs) = (WINDOWS * 2 * OPEN, PAIRS * 2 * every);
-    let all = of_windows + of_pairs + SAMPLED * 2 * SAMPLED_FOR;
+    let (of_windows, of_pairs) = (pairs.windows * 2 * OPEN, pairs.seconds * 2 * every);
+    let of_samples = pairs.samples * 2 * SAMPLED_FOR;
+    let all = of_windows + of_pairs + of_samples + of_windows;
     let display = Display::counting("s");
     let show = |done: Duration, now: &str| display.step(done.as_secs(), all.as_secs(), now);
     beside(cpu, count_calls, |calls| -> Result<()> {
-        for window in 0..WINDOWS {
+        for window in 0..pairs.windows {
             interrupt::check()?;
             show(window * 2 * OPEN, "calls in windows");
             closed.push(1e9 / calls.rate(OPEN));
@@ -129,7 +174,7 @@ fn measure() -> Result<Report> {
             open.push(1e9 / calls.rate(OPEN));
             waiting.close_window()?;
         }
-        for pair in 0..PAIRS {
+        for pair in 0..pairs.seconds {
             interrupt::check()?;
             show(of_windows + pair * 2 * every, "calls beside windows");
             let (with, closed) = calls.rate_during(|| -> Result<()> {
@@ -144,30 +189,42 @@ fn measure() -> Result<Report> {
         }
         Ok(())
     })?;
-    let sample_ns = sample_costs(waiting, cpu, &|pair| {
+    let samples = sample_costs(waiting, cpu, pairs.samples, &|pair| {
         show(of_windows + of_pairs + pair * 2 * SAMPLED_FOR, "samples");
     })?;
+    // The last, because it follows this process.
+    let heartbeats = heartbeat_costs(&mut cbinfo, cpu, pairs.windows, &|window| {
+        show(of_windows + of_pairs + of_samples + window * 2 * OPEN, "heartbeats");
+    })?;
     display.finish();
-    let sample_ns: Interval = typical(&sample_ns)?.into();
+    let (sample_ns, windows_pct) = (typical(&samples)?, typical(&losses)?);
+    let heartbeat_ns = typical(&heartbeats)?;
     let pct = |hertz: u64| 100.0 * sample_ns.median * hertz as f64 / 1e9;
     Ok(Report {
         call_ns: typical(&closed)?.median,
         call_in_window_ns: typical(&open)?.median,
-        windows_pct: typical(&losses)?.into(),
+        windows_pct: windows_pct.into(),
         often_hertz: OFTEN_HERTZ,
         often_pct: pct(OFTEN_HERTZ),
         seldom_hertz: SELDOM_HERTZ,
         seldom_pct: pct(SELDOM_HERTZ),
-        sample_ns,
+        sample_ns: sample_ns.into(),
+        heartbeat_ns: heartbeat_ns.into(),
+        wanted: wanted(windows_pct, heartbeat_ns, sample_ns),
     })
 }
 
 /// What a sample takes of a task, in ns: by the gaps that a loop sees in the clock. `show` gets the
 /// number of pairs that are made.
-fn sample_costs(waiting: &mut Waiting, cpu: usize, show: &dyn Fn(u32)) -> Result<Vec<f64>> {
+fn sample_costs(
+    waiting: &mut Waiting,
+    cpu: usize,
+    pairs: u32,
+    show: &dyn Fn(u32),
+) -> Result<Vec<f64>> {
     let mut costs = Vec::new();
     beside(cpu, sum_gaps, |gaps| -> Result<()> {
-        for pair in 0..SAMPLED {
+        for pair in 0..pairs {
             interrupt::check()?;
             show(pair);
             let without = gaps.rate(SAMPLED_FOR);
@@ -175,6 +232,39 @@ fn sample_costs(waiting: &mut Waiting, cpu: usize, show: &dyn Fn(u32)) -> Result
             let with = gaps.rate(SAMPLED_FOR);
             waiting.stop_sampling();
             costs.push((with - without) / OFTEN_HERTZ as f64);
+        }
+        Ok(())
+    })?;
+    Ok(costs)
+}
+
+/// What a heartbeat takes more of its thread while a window is open, in ns. This process is followed
+/// from here on. `show` gets the number of pairs that are made.
+fn heartbeat_costs(
+    cbinfo: &mut Cbinfo,
+    cpu: usize,
+    pairs: u32,
+    show: &dyn Fn(u32),
+) -> Result<Vec<f64>> {
+    let own = std::process::id();
+    let mut costs = Vec::new();
+    beside(cpu, wake_all, |heartbeats| -> Result<()> {
+        cbinfo.follow(own, OWN_PROGRAM)?;
+        let waiting = cbinfo.waiting()?;
+        // Of a process without ranges nothing is counted.
+        waiting.set_ranges(own, &[])?;
+        for pair in 0..pairs {
+            interrupt::check()?;
+            show(pair);
+            let closed_ns = 1e9 / heartbeats.rate(OPEN);
+            waiting.open_window()?;
+            let open_ns = 1e9 / heartbeats.rate(OPEN);
+            let seen = waiting.close_window()?;
+            ensure!(
+                !open_ns.is_finite() || seen.wakes.iter().any(|wakes| wakes.tgid == own),
+                "heartbeats were made in a window, and none was counted"
+            );
+            costs.push(open_ns - closed_ns);
         }
         Ok(())
     })?;
@@ -260,6 +350,20 @@ fn count_calls(progress: &Progress, ended: &AtomicBool) -> nix::Result<()> {
     Ok(())
 }
 
+/// Wakes all waiters of a word again and again, as the last thread at a barrier does; there are none.
+fn wake_all(progress: &Progress, ended: &AtomicBool) -> nix::Result<()> {
+    let word = AtomicU32::new(0);
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    while !ended.load(Ordering::Relaxed) {
+        for _ in 0..CALLS_A_NOTE {
+            // SAFETY: a plain system call with the address of a word that lives.
+            unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) };
+        }
+        progress.add(CALLS_A_NOTE)?;
+    }
+    Ok(())
+}
+
 fn sum_gaps(progress: &Progress, ended: &AtomicBool) -> nix::Result<()> {
     while !ended.load(Ordering::Relaxed) {
         let (mut last, mut gaps_ns) = (Instant::now(), 0);
@@ -274,4 +378,51 @@ fn sum_gaps(progress: &Progress, ended: &AtomicBool) -> nix::Result<()> {
         progress.add(gaps_ns)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_experiment::Reached;
+
+    use super::*;
+
+    fn spread(median: f64, by: f64) -> Estimate {
+        Estimate { median, lo: median - by, hi: median + by, coverage: 0.95 }
+    }
+
+    #[test]
+    fn each_cost_is_judged_by_its_own_goal() {
+        let reached = |windows_pct, heartbeat_ns, sample_ns| {
+            let rows = wanted(windows_pct, heartbeat_ns, sample_ns);
+            rows.iter().map(|row| row.reached).collect::<Vec<_>>()
+        };
+        let (good, bad) = (Some(Reached::Reached), Some(Reached::Missed));
+        let undecided = Some(Reached::Undecided);
+        // 4 us, 61 times a second, are 0.024 % of a CPU, and 40 us ten times as much.
+        let all = reached(spread(0.4, 0.1), spread(200.0, 50.0), spread(4_000.0, 500.0));
+        assert_eq!(all, [good, good, good]);
+        let all = reached(spread(1.5, 0.1), spread(500.0, 50.0), spread(40_000.0, 500.0));
+        assert_eq!(all, [bad, bad, bad]);
+        let all = reached(spread(0.9, 0.2), spread(280.0, 50.0), spread(4_000.0, 500.0));
+        assert_eq!(all, [undecided, undecided, good]);
+    }
+
+    #[test]
+    fn the_short_form_decides_nothing() {
+        let few = |count: u32| typical(&vec![0.1; count as usize]).unwrap();
+        let Pairs { seconds, windows, samples } = QUICK_PAIRS;
+        let rows = wanted(few(seconds), few(windows), few(samples));
+        assert!(rows.iter().all(|row| row.reached == Some(Reached::Undecided)), "{rows:?}");
+    }
+
+    #[test]
+    fn heartbeats_are_made_until_it_ends() {
+        let made = beside(first_cpu().unwrap(), wake_all, |heartbeats| {
+            while heartbeats.done.load(Ordering::Relaxed) == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(heartbeats.done.load(Ordering::Relaxed))
+        });
+        assert!(made.unwrap() >= CALLS_A_NOTE);
+    }
 }

@@ -38,7 +38,7 @@ pub fn main(args: BenchArgs) -> Result<i32> {
         BenchPart::Refill(args) => refill::run(&refill_options(args)),
         BenchPart::Sais(args) => sais::run(&sais_options(args)?),
         BenchPart::Scale(args) => scale::run(&scale_options(args)?),
-        BenchPart::Waiting(args) => waiting_cost::run(&files(args.files)),
+        BenchPart::Waiting(args) => waiting_cost::run(&files(args.files), args.quick),
         BenchPart::Startup(args) => startup_cost::run(&files(args.files)),
         BenchPart::Daemon(args) => daemon_cost::run(&daemon_cost::Options {
             executable: executable::product()?,

@@ -54,6 +54,7 @@ pub use generated::measured_at;
 pub use machine::{MachineInfo, commit};
 pub use metric::{Kind, Metric};
 pub use options::{Only, Options, choose};
+pub use page::aim_cells;
 pub use report::{Absent, Failed, REPORT_FORMAT, Report, Section};
 pub use row::{Row, rows};
 pub use runner::{Runner, Turn, measure};

@@ -146,8 +146,13 @@ impl<'a, How> Columns<'a, How> {
 
 /// What was wanted, and what was found.
 pub fn aims<How>(experiment: &Experiment<How>, report: &Report) -> Cells {
-    let has_program = report.aims.iter().any(|aim| !aim.program.is_empty());
-    let mut header = vec![experiment.case_word];
+    aim_cells(experiment.case_word, &report.aims)
+}
+
+/// The same of figures that are no report; `case_word` is the heading of the cases.
+pub fn aim_cells(case_word: &str, aims: &[AimRow]) -> Cells {
+    let has_program = aims.iter().any(|aim| !aim.program.is_empty());
+    let mut header = vec![case_word];
     header.extend(has_program.then_some("program"));
     header.extend(["figure", "contestant", "wanted", "found", "reached"]);
     let cells = |aim: &AimRow| {
@@ -171,7 +176,7 @@ pub fn aims<How>(experiment: &Experiment<How>, report: &Report) -> Cells {
     Cells {
         numbers: vec![header.len() - 2],
         header: header.into_iter().map(str::to_owned).collect(),
-        rows: report.aims.iter().map(cells).collect(),
+        rows: aims.iter().map(cells).collect(),
     }
 }
 

@@ -32,8 +32,8 @@ pub enum BenchPart {
     /// Measure what the daemon costs with 50 programs of 2,000 threads, and whether its memory or
     /// descriptors grow while they join and leave (about two minutes).
     Daemon(DaemonCostArgs),
-    /// Measure what it costs to see how programs wait: system calls of other tasks, and samples (about
-    /// a minute).
+    /// Measure what it costs to see how programs wait: system calls of other tasks, samples, and
+    /// heartbeats (about a minute).
     Waiting(WaitingCostArgs),
     /// Measure what `evenkeel run` adds to a program that ends at once, and to one of 1.2 s (about a
     /// minute).
@@ -304,6 +304,9 @@ pub struct DaemonCostArgs {
 /// `evenkeel-lab bench waiting`.
 #[derive(Debug, Args)]
 pub struct WaitingCostArgs {
+    /// Measure in few turns, which decides nothing (some seconds).
+    #[arg(long)]
+    pub quick: bool,
     /// Where the figures go.
     #[command(flatten)]
     pub files: FileArgs,

@@ -145,7 +145,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     (
         "evenkeel-lab-bench-waiting",
-        &[("As a page for a browser:", "evenkeel-lab bench waiting --html waiting.html")],
+        &[
+            ("Does it work here?", "evenkeel-lab bench waiting --quick"),
+            ("As a page for a browser:", "evenkeel-lab bench waiting --html waiting.html"),
+        ],
     ),
     (
         "evenkeel-lab-bench-startup",
