@@ -28,6 +28,7 @@ use crate::stats::median;
 use evenkeel_experiment::Document;
 use evenkeel_experiment::cells::Cells;
 use evenkeel_experiment::display::Display;
+use evenkeel_experiment::{AimRow, Wanted};
 
 /// The version of [`Report`] as a document.
 pub const FORMAT: u32 = 1;
@@ -40,6 +41,9 @@ const COLD_ROUNDS: u32 = 10;
 const ROUNDS: u32 = 20;
 /// Threads of the program in the timed interval.
 const CROWD: u32 = 10_000;
+/// How much more than n log n the instructions of a plan may grow from the smallest machine to the
+/// largest.
+const MOST_GROWTH: f64 = 1.1;
 /// How long all threads may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -80,6 +84,8 @@ pub struct Report {
     plan_ms: f64,
     /// `cbinfo` or `procfs`.
     accounting: String,
+    /// Nothing where instructions were not counted.
+    wanted: Vec<AimRow>,
 }
 
 /// Runs the part that was asked for. Returns the exit code.
@@ -115,7 +121,20 @@ pub fn run(options: &Options) -> Result<i32> {
     Ok(0)
 }
 
-fn shown(report: &Report) -> Shown<'static> {
+/// What was wanted of the growth of a plan: its instructions for each `tasks x log2(tasks)` on the
+/// largest machine, by those on the smallest one. They are counted, so one value decides.
+fn wanted(plans: &[Row]) -> Vec<AimRow> {
+    let ends = plans.first().zip(plans.last());
+    let growth = ends.and_then(|(small, large)| {
+        let growth = large.per_task_log_task? / small.per_task_log_task?;
+        let case = format!("{} to {} CPUs", small.cpus, large.cpus);
+        let figure = "growth beside n log n";
+        Some(AimRow::counted(&case, figure, "plan", growth, Wanted::AtMost(MOST_GROWTH)))
+    });
+    growth.into_iter().collect()
+}
+
+fn shown(report: &Report) -> Shown<'_> {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let cells = |row: &Row| {
         vec![
@@ -141,7 +160,7 @@ fn shown(report: &Report) -> Shown<'static> {
         report.interval_tasks, report.snapshot_ms, report.accounting, report.plan_ms
     ));
     let title = "Benchmarks: what deciding costs";
-    Shown { title, table: Some(table), sentences, wanted: &[], charts: Vec::new() }
+    Shown { title, table: Some(table), sentences, wanted: &report.wanted, charts: Vec::new() }
 }
 
 /// The function that callgrind counts.
@@ -221,10 +240,34 @@ fn interval(plans: Vec<Row>) -> Result<Report> {
     drop(crowd);
     let plans_ms = rounds(usable.len() as u32, CROWD)?;
     Ok(Report {
+        wanted: wanted(&plans),
         plans,
         interval_tasks: observer.last().programs.values().map(|one| one.tasks.len()).sum(),
         snapshot_ms: median(&snapshots_ms).unwrap_or(0.0),
         plan_ms: median(&plans_ms).unwrap_or(0.0),
         accounting: format!("{:?}", observer.accounting()).to_lowercase(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_experiment::Reached;
+
+    use super::*;
+
+    #[test]
+    fn growth_is_that_beside_n_log_n() {
+        let row = |(cpus, tasks): (u32, u32), per_task_log_task| Row {
+            cpus,
+            tasks,
+            instructions: None,
+            per_task_log_task,
+        };
+        let of = |small, large| wanted(&[row(SIZES[0], small), row(SIZES[4], large)]);
+        let good = of(Some(100.0), Some(80.0));
+        assert_eq!((good[0].found, good[0].reached), (Some(0.8), Some(Reached::Reached)));
+        assert_eq!(good[0].case, "64 to 1024 CPUs");
+        assert_eq!(of(Some(100.0), Some(200.0))[0].reached, Some(Reached::Missed));
+        assert!(of(None, None).is_empty(), "without valgrind nothing is counted");
+    }
 }

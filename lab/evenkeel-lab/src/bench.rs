@@ -39,7 +39,7 @@ pub fn main(args: BenchArgs) -> Result<i32> {
         BenchPart::Sais(args) => sais::run(&sais_options(args)?),
         BenchPart::Scale(args) => scale::run(&scale_options(args)?),
         BenchPart::Waiting(args) => waiting_cost::run(&files(args.files), args.quick),
-        BenchPart::Startup(args) => startup_cost::run(&files(args.files)),
+        BenchPart::Startup(args) => startup_cost::run(&files(args.files), args.quick),
         BenchPart::Daemon(args) => daemon_cost::run(&daemon_cost::Options {
             executable: executable::product()?,
             files: files(args.files),

@@ -315,6 +315,9 @@ pub struct WaitingCostArgs {
 /// `evenkeel-lab bench startup`.
 #[derive(Debug, Args)]
 pub struct StartupCostArgs {
+    /// Measure in few rounds, which decides nothing (some seconds).
+    #[arg(long)]
+    pub quick: bool,
     /// Where the figures go.
     #[command(flatten)]
     pub files: FileArgs,

@@ -152,7 +152,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     (
         "evenkeel-lab-bench-startup",
-        &[("As a page for a browser:", "evenkeel-lab bench startup --html startup.html")],
+        &[
+            ("Does it work here?", "evenkeel-lab bench startup --quick"),
+            ("As a page for a browser:", "evenkeel-lab bench startup --html startup.html"),
+        ],
     ),
     (
         "evenkeel-lab-bench-keel",
