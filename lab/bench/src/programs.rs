@@ -22,8 +22,10 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// `NONE`; `--repeat` does the whole benchmark N times, verified each time. EP has no iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Program {
-    /// `static_loop --work N [--phases K]`: pure computation of N units of about 1 ms of a core in
-    /// all, `schedule(static)`, K barriers. Prints `static_loop seconds=... computed=... checksum=...`.
+    /// `static_loop --work N [--phases K] [--more P]`: pure computation of N units of about 1 ms of a
+    /// core in all, `schedule(static)`, K barriers; with `--more` the first thread does P % more than
+    /// every other. Prints `static_loop seconds=... computed=... checksum=...`, then also where the
+    /// first thread was in the later half of its phases: `first_thread=CPU:COUNT,...`.
     StaticLoop,
     /// Block tridiagonal systems: five barriers a step.
     Bt,
@@ -377,15 +379,35 @@ mod tests {
     }
 
     #[test]
+    fn uneven_shares_compute_the_same_and_the_first_thread_says_where_it_was() {
+        let programs = Installed::new().unwrap();
+        let even = run(&programs, Program::StaticLoop, 2, &["--work", "31", "--phases", "5"]);
+        assert_eq!(field(&even, "first_thread"), None, "{even}");
+        for threads in 1..=3 {
+            for (phases, later) in [("1", 1), ("5", 3), ("30", 15)] {
+                let args = ["--work", "31", "--phases", phases, "--more", "30"];
+                let line = run(&programs, Program::StaticLoop, threads, &args);
+                assert_eq!(field(&line, "checksum"), field(&even, "checksum"), "{line}");
+                let places = field(&line, "first_thread").unwrap().split(',');
+                let counts = places.map(|place| place.split_once(':').unwrap().1);
+                let counted: u32 = counts.map(|count| count.parse::<u32>().unwrap()).sum();
+                assert_eq!(counted, later, "{line}");
+            }
+        }
+    }
+
+    #[test]
     fn nonsense_arguments_are_refused() {
         let programs = Installed::new().unwrap();
-        let cases: [(Program, &[&str]); 16] = [
+        let cases: [(Program, &[&str]); 18] = [
             (Program::StaticLoop, &[]),
             (Program::StaticLoop, &["--work"]),
             (Program::StaticLoop, &["--work", "-1"]),
             (Program::StaticLoop, &["--work", "0"]),
             (Program::StaticLoop, &["--work", "7x"]),
             (Program::StaticLoop, &["--work", "7", "--phases", "8"]),
+            (Program::StaticLoop, &["--work", "7", "--more", "0"]),
+            (Program::StaticLoop, &["--work", "7", "--more", "1001"]),
             (Program::Ep, &["--class", "Z"]),
             (Program::Ep, &["--class"]),
             (Program::Ep, &["--iterations", "1"]),

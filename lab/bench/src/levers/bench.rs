@@ -188,6 +188,9 @@ impl Bench {
         if let Some(summary) = summary {
             metric::add(summary, &mut sample);
         }
+        if noise.disturbance.noise.is_some() {
+            metric::add_critical(&ended.output, self.noisy, &mut sample);
+        }
         Ok(sample)
     }
 

@@ -3,7 +3,7 @@
 
 use evenkeel_experiment::{Aim, AimRow, Reached, Record, Wanted, judge_aims};
 
-use super::metric::{GAIN, GAIN_HIGH, GAIN_LOW, METRICS, MOVES_WITHDRAWN, OWN_CPU};
+use super::metric::{CRITICAL, GAIN, GAIN_HIGH, GAIN_LOW, METRICS, MOVES_WITHDRAWN, OWN_CPU};
 use super::table::{BY_HAND, DEFAULT, RUN, SHARES, THREADS};
 use crate::capability::{MOVES, TIME};
 use crate::stats::{Estimate, compare, estimate, median};
@@ -43,7 +43,11 @@ const THREADS_CELLS: Cells = (&["ep.A-gcc", "bt.W-gcc", "sp.A-gcc", "cg.A-gcc"],
 
 const LOOP_CELLS: Cells = (&["loop.250ms", "loop.500ms"], &["softirq-fine", "softirq"]);
 
-const CLAIMS: [Claim; 11] = [
+/// A thread with 30 % more to do than every other: on equal CPUs, and on unequal ones.
+const UNEVEN_CELLS: Cells = (&["loop.uneven"], &["none", "softirq-fine", "softirq"]);
+const MPI_CELLS: Cells = (&["mpi_loop.100ms"], LOOP_CELLS.1);
+
+const CLAIMS: [Claim; 14] = [
     Claim {
         name: "`run` is not inferior to the kernel alone",
         cells: RUN_CELLS,
@@ -68,6 +72,21 @@ const CLAIMS: [Claim; 11] = [
         name: "`run` gains on phases of 250 ms and more",
         cells: LOOP_CELLS,
         by: By::Aim(Aim::new(RUN, TIME, Wanted::Ratio(1.15, DEFAULT))),
+    },
+    Claim {
+        name: "`run` reaches the best placement of threads with uneven work",
+        cells: UNEVEN_CELLS,
+        by: By::Aim(Aim::new(RUN, TIME, Wanted::Ratio(0.93, BY_HAND))),
+    },
+    Claim {
+        name: "`run` keeps the thread with more to do on a fast CPU",
+        cells: (UNEVEN_CELLS.0, &["softirq-fine", "softirq"]),
+        by: By::Aim(Aim::new(RUN, CRITICAL, Wanted::AtLeast(90.0))),
+    },
+    Claim {
+        name: "`run` gains on ranks of MPI with an allreduce every 100 ms",
+        cells: MPI_CELLS,
+        by: By::Aim(Aim::new(RUN, TIME, Wanted::Ratio(1.22, DEFAULT))),
     },
     Claim {
         name: "`run --shares` reaches the best split by hand",
@@ -435,6 +454,9 @@ mod tests {
                 "moves, withdrawn 10",
                 "run <= 0.3",
                 "run >= 1.15 times default",
+                "run >= 0.93 times by hand",
+                "run >= 90",
+                "run >= 1.22 times default",
                 "run --shares >= 0.97 times by hand",
                 "run --shares >= 1.25 times default",
                 "run --shares mean 1.2",

@@ -19,13 +19,16 @@ use evenkeel_shares::environment::{
 use evenkeel_shares::page::PageOwner;
 
 use super::table::{How, Lever, Noise, Program, THREADS_PER_CPU, What};
-use crate::mpi::{Balanced, Mpi};
+use crate::mpi::{Balanced, CHORE_COUNTER, Mpi};
 use crate::programs::{self, Compiler, Installed};
 
 /// Weights that are set by hand hold longer than any run.
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// The weight of a CPU that loses nothing, by hand.
 const WHOLE_WEIGHT: u32 = 1_000;
+
+/// Chores of the MPI loop, of about 10 us, that are as much work as a unit of the static loop.
+const CHORES_A_UNIT: u32 = 100;
 
 /// A program that is ready to be run.
 #[derive(Debug, Clone)]
@@ -137,13 +140,16 @@ impl Launcher {
                 let installed = by.as_ref().map_err(|why| anyhow!("{why}"))?;
                 Ok(npb(installed.path(kernel), None))
             }
-            What::Loop { phases } => {
+            What::Loop { phases, more_pct } => {
                 let by = self.by.get(Compiler::Gcc.name()).context("a compiler that is none")?;
                 let installed = by.as_ref().map_err(|why| anyhow!("{why}"))?;
                 let work = (program.repeats as usize * self.threads()).to_string();
                 let path = installed.path(programs::Program::StaticLoop);
                 let mut words = vec![path.into_os_string(), "--work".into(), work.into()];
                 words.extend(["--phases".into(), phases.to_string().into()]);
+                if more_pct > 0 {
+                    words.extend(["--more".into(), more_pct.to_string().into()]);
+                }
                 let proof = Proof::Same("checksum");
                 Ok(Ready { words, mpi: None, directory, proof })
             }
@@ -151,6 +157,14 @@ impl Launcher {
                 let mpi = Mpi::all()?.into_iter().next().context("no MPI here")?;
                 let path = mpi.compile(source, &directory)?;
                 Ok(npb(path, Some(mpi)))
+            }
+            What::MpiLoop { phase_us } => {
+                let mpi = Mpi::all()?.into_iter().next().context("no MPI here")?;
+                let path = mpi.compile(CHORE_COUNTER, &directory)?;
+                let chores = (program.repeats * CHORES_A_UNIT).to_string();
+                let mut words = vec![path.into_os_string(), "--chores".into(), chores.into()];
+                words.extend(["--barrier-every-us".into(), phase_us.to_string().into()]);
+                Ok(Ready { words, mpi: Some(mpi), directory, proof: Proof::Same("task_chores") })
             }
             What::Package(package) => package.ready(&directory, self.threads()),
         }
@@ -292,6 +306,13 @@ impl Launcher {
             How::ByHand if is_clang(program) => {
                 command.env("OMP_PROC_BIND", "true").env("OMP_PLACES", "threads");
                 return self.share_by_hand(command, noise).map(Some);
+            }
+            How::ByHand if program.is_uneven() => {
+                // The first thread gets the first CPU.
+                let quiet = self.usable.iter().filter(|cpu| **cpu != self.noisy);
+                let order: Vec<(u32, u32)> =
+                    quiet.chain([&self.noisy]).map(|cpu| (*cpu, 1)).collect();
+                command.env("GOMP_CPU_AFFINITY", affinity(&order));
             }
             How::ByHand => {
                 let many = self.usable.len() as u32 * THREADS_PER_CPU;
@@ -493,6 +514,20 @@ mod tests {
             error.contains("its result is wrong") && error.contains("another run 0"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn the_thread_with_more_to_do_is_by_hand_where_nothing_disturbs() {
+        let launcher = launcher("/bin/false");
+        let programs = programs();
+        let uneven = programs.iter().find(|one| one.is_uneven()).unwrap();
+        // Four units for each CPU in one phase.
+        let what = What::Loop { phases: 1, more_pct: 30 };
+        let program = Program { repeats: 4, what, ..*uneven };
+        let (ended, _) = launcher.run(&program, How::ByHand, &NOISES[1]).unwrap();
+        let place = programs::field(&ended.output, "first_thread").unwrap();
+        let noisy = place == format!("{}:1", launcher.noisy);
+        assert_eq!(noisy, launcher.threads() == 1, "{}", ended.output);
     }
 
     #[test]

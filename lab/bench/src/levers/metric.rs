@@ -4,6 +4,7 @@ use evenkeel_experiment::{Kind, Metric, Sample};
 use evenkeel_host::{Proven, Summary};
 
 use crate::capability::{BOUND, MOVES, TIME};
+use crate::programs::field;
 
 /// CPU time of evenkeel while it balances.
 pub const OWN_CPU: &str = "own CPU";
@@ -13,6 +14,8 @@ pub const GAIN: &str = "own gain";
 pub const GAIN_LOW: &str = "own gain, low";
 /// ... and the upper one; no rows of their own.
 pub const GAIN_HIGH: &str = "own gain, high";
+/// How often the thread with more to do was on another CPU than the noisy one.
+pub const CRITICAL: &str = "critical on quiet CPUs";
 /// Moves of a run in which evenkeel saw no gain and withdrew them; no row of its own.
 pub const MOVES_WITHDRAWN: &str = "moves, withdrawn";
 
@@ -35,7 +38,7 @@ const OF_BOUND: Metric = Metric::told(
 pub static SHORT: [Metric; 2] = [OF_TIME, OF_BOUND];
 
 /// All that have rows, in the order of the report.
-pub static METRICS: [Metric; 5] = [
+pub static METRICS: [Metric; 6] = [
     OF_TIME,
     OF_BOUND,
     Metric::told(MOVES, Kind::Count, "tasks moved in a run"),
@@ -45,7 +48,29 @@ pub static METRICS: [Metric; 5] = [
         Kind::Factor,
         "how many times as fast the program ran as without, as evenkeel itself measured it while it ran",
     ),
+    Metric::told(
+        CRITICAL,
+        Kind::SharePct,
+        "of the later half of the phases of the uneven loop, those at the end of which the thread with \
+         more to do was on a CPU that nothing disturbs",
+    ),
 ];
+
+/// Adds where the program says that the thread with more to do was; others than the uneven loop say
+/// nothing. `noisy` is the CPU that the noise falls on.
+pub fn add_critical(output: &str, noisy: u32, sample: &mut Sample) {
+    let places = field(output, "first_thread").unwrap_or_default().split(',');
+    let counts = places.filter_map(|place| {
+        let (cpu, count) = place.split_once(':')?;
+        Some((cpu.parse::<u32>().ok()?, count.parse::<f64>().ok()?))
+    });
+    let (mut quiet, mut all) = (0.0, 0.0);
+    for (cpu, count) in counts {
+        all += count;
+        quiet += if cpu == noisy { 0.0 } else { count };
+    }
+    sample.set(CRITICAL, (all > 0.0).then(|| 100.0 * quiet / all));
+}
 
 /// Adds what `evenkeel run` says of a run.
 pub fn add(summary: &Summary, sample: &mut Sample) {
@@ -58,4 +83,22 @@ pub fn add(summary: &Summary, sample: &mut Sample) {
     sample.set(GAIN_HIGH, gain.high);
     let is_withdrawn = gain.proven == Proven::Withdrawn;
     sample.set(MOVES_WITHDRAWN, is_withdrawn.then_some(summary.moves as f64));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_critical_thread_is_counted_by_its_cpus() {
+        let share = |output: &str| {
+            let mut sample = Sample::new([(TIME, 1.0)]);
+            add_critical(output, 0, &mut sample);
+            sample.get(CRITICAL)
+        };
+        assert_eq!(share("static_loop seconds=1 first_thread=0:25,1:75\n"), Some(75.0));
+        assert_eq!(share("static_loop seconds=1 first_thread=1:50,3:50\n"), Some(100.0));
+        assert_eq!(share("static_loop seconds=1 first_thread=0:9\n"), Some(0.0));
+        assert_eq!(share("ep class=A seconds=1\n"), None);
+    }
 }

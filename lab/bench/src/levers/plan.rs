@@ -194,10 +194,10 @@ mod tests {
         let cells = cells(&[]);
         let claimed = cells.iter().take_while(|cell| cell.is_claimed).count();
         assert!(cells[claimed..].iter().all(|cell| !cell.is_claimed));
-        // 8 programs under 4 noises, the loops under 2, 6 by clang under 2, and SP in the class of the
-        // claim for threads.
-        assert_eq!(claimed, 32 + 4 + 12 + 1);
-        assert_eq!(cells.len(), (8 * 2 * 2 + 8) * 6);
+        // 8 programs under 4 noises, the loops under 2, the uneven one under 3, that of MPI under 2,
+        // 6 by clang under 2, and SP in the class of the claim for threads.
+        assert_eq!(claimed, 32 + 4 + 3 + 2 + 12 + 1);
+        assert_eq!(cells.len(), (8 * 2 * 2 + 10) * 6);
         assert_eq!(cells[0].name(), "lu.W-gcc/none");
         assert!(cells.iter().all(|cell| cell.program.class != "S"));
         assert!(cells.iter().all(|cell| cell.contestants[0] == DEFAULT));
@@ -206,11 +206,13 @@ mod tests {
     #[test]
     fn the_claims_need_few_contestants() {
         let claimed = of_claims(cells(&[]));
-        assert_eq!(claimed.len(), 32 + 4 + 12 + 1);
+        assert_eq!(claimed.len(), 32 + 4 + 3 + 2 + 12 + 1);
         let contestants = |name: &str| {
             claimed.iter().find(|cell| cell.name() == name).unwrap().contestants.join(", ")
         };
         assert_eq!(contestants("lu.W-gcc/none"), "default, run");
+        assert_eq!(contestants("loop.uneven/none"), "default, run, by hand");
+        assert_eq!(contestants("mpi_loop.100ms/softirq"), "default, run");
         assert_eq!(contestants("lu.A-clang/udp"), "default, run, run --shares, by hand");
         assert_eq!(contestants("ep.A-gcc/softirq-fine"), "default, run, run --threads 4, by hand");
         let some = of_claims(cells(&[Pattern::parse("lu//run").unwrap()]));
@@ -231,7 +233,7 @@ mod tests {
             ]
         );
         assert_eq!(names(&["ep.W-gcc/Hog", "sp.A-gcc/none"]), ["sp.A-gcc/none", "ep.W-gcc/hog"]);
-        assert_eq!(names(&["*/fifo"]).len(), 8 * 2 * 2 + 8);
+        assert_eq!(names(&["*/fifo"]).len(), 8 * 2 * 2 + 10);
         let only = [Pattern::parse("sp.A-clang//run-shares").unwrap()];
         let picked = cells(&only);
         assert_eq!(picked.len(), NOISES.len());

@@ -138,16 +138,17 @@ pub fn contestants() -> Vec<Contestant<How>> {
         (
             THREADS,
             "`evenkeel run --threads 4`; of an MPI program four ranks for each CPU are started. Not LU, \
-             with threads that spin on flags of its own, and not hpcc, with an input that fixes the \
-             ranks",
+             with threads that spin on flags of its own, not hpcc, with an input that fixes the ranks, \
+             and not the loops with shares or ranks of their own",
             How::Run(Lever::Threads),
         ),
         (
             BY_HAND,
             "a fixed split, made by hand for what the noise leaves: of a program that clang compiled \
              the iterations (the library of `--shares` with fixed weights, threads pinned), of all \
-             others four pinned threads or ranks for each CPU, 3 to 5 where a CPU has 60 %. Not LU by \
-             gcc, and not hpcc",
+             others four pinned threads or ranks for each CPU, 3 to 5 where a CPU has 60 %; of the \
+             uneven loop a thread for each CPU, the first one where nothing disturbs. Not LU by gcc, \
+             not hpcc, and not the MPI loop",
             How::ByHand,
         ),
     ]
@@ -162,6 +163,8 @@ pub enum What {
     Loop {
         /// How many.
         phases: u32,
+        /// What the first thread has to do more than every other, in %.
+        more_pct: u32,
     },
     /// A kernel of NPB with OpenMP.
     OpenMp {
@@ -172,6 +175,11 @@ pub enum What {
     },
     /// A kernel of NPB with MPI.
     Mpi(Source),
+    /// Ranks of MPI with as much work each, and an allreduce after so much of it.
+    MpiLoop {
+        /// The work between two of them.
+        phase_us: u32,
+    },
     /// A program of a package.
     Package(Packaged),
 }
@@ -186,16 +194,23 @@ pub struct Program {
     /// NPB's class; empty for others.
     pub class: &'static str,
     /// How often NPB's kernel is done from the start, so that a run takes 2 to 4 s here where the class
-    /// allows it; of the static loop, units of work for each CPU, about 1 ms of a core each.
+    /// allows it; of the loops, units of work for each CPU, about 1 ms of a core each.
     pub repeats: u32,
 }
 
 impl Program {
+    /// Its first thread has more to do than the others.
+    pub fn is_uneven(&self) -> bool {
+        matches!(self.what, What::Loop { more_pct: 1.., .. })
+    }
+
     /// Why a contestant does not run it, if so.
     pub fn why_not(&self, how: How) -> Option<&'static str> {
         let is_clang = matches!(self.what, What::OpenMp { compiler: Compiler::Clang, .. });
         let spins_itself = matches!(self.what, What::OpenMp { kernel: programs::Program::Lu, .. });
         let more_threads = || match self.what {
+            What::MpiLoop { .. } => Some("each of its ranks brings work of its own"),
+            _ if self.is_uneven() => Some("more threads share out what the first one has more"),
             _ if spins_itself => {
                 Some("its threads spin on flags, with more threads than CPUs for ever")
             }
@@ -206,7 +221,8 @@ impl Program {
             How::Kernel | How::Pinned | How::Run(Lever::Moves) => None,
             How::Run(Lever::Shares) if is_clang => None,
             How::Run(Lever::Shares) => Some("no loops of LLVM's OpenMP runtime"),
-            How::ByHand if is_clang => None,
+            // Each thread has a CPU, the first one another than the noisy.
+            How::ByHand if is_clang || self.is_uneven() => None,
             How::Run(Lever::Threads) | How::ByHand => more_threads(),
         }
     }
@@ -250,31 +266,50 @@ pub fn programs() -> Vec<Program> {
         |name, packaged| Program { name, what: What::Package(packaged), class: "", repeats: 1 };
     let static_loop = |name, phases| Program {
         name,
-        what: What::Loop { phases },
+        what: What::Loop { phases, more_pct: 0 },
+        class: "",
+        repeats: LOOP_UNITS,
+    };
+    let uneven = Program {
+        name: "loop.uneven",
+        what: What::Loop { phases: UNEVEN_PHASES, more_pct: 30 },
+        class: "",
+        repeats: UNEVEN_PHASES * UNEVEN_HALVES / 2,
+    };
+    let mpi_loop = Program {
+        name: "mpi_loop.100ms",
+        what: What::MpiLoop { phase_us: 100_000 },
         class: "",
         repeats: LOOP_UNITS,
     };
     let others = [
         static_loop("loop.250ms", LOOP_UNITS / 250),
         static_loop("loop.500ms", LOOP_UNITS / 500),
+        uneven,
         package("lammps", Packaged::Lammps),
         package("gromacs", Packaged::Gromacs),
         package("hpcc", Packaged::Hpcc),
         package("quantum-espresso", Packaged::QuantumEspresso),
         mpi("ep_mpi.A", mpi::EP, "A", 2),
         mpi("cg_mpi.A", mpi::CG, "A", 6),
+        mpi_loop,
     ];
     openmp.into_iter().chain(others).collect()
 }
 
-/// Units of work of the static loop for each CPU, about 1 ms of a core each.
+/// Units of work of a loop for each CPU, about 1 ms of a core each.
 const LOOP_UNITS: u32 = 3_000;
+/// Phases of the uneven loop, and the units of work of each for each CPU, in halves: on two CPUs 13
+/// units for the thread with more to do, and 10 for the other. Moving can follow no phase that is so
+/// short, so it counts which thread has which CPU.
+const UNEVEN_PHASES: u32 = 250;
+const UNEVEN_HALVES: u32 = 23;
 
 /// The static loop of one phase, by gcc, for 1.5 s on undisturbed CPUs.
 pub fn static_loop() -> Program {
     Program {
         name: "static_loop",
-        what: What::Loop { phases: 1 },
+        what: What::Loop { phases: 1, more_pct: 0 },
         class: "",
         repeats: LOOP_UNITS / 2,
     }
@@ -286,7 +321,9 @@ pub const PROGRAMS: &str = "\
 specification of the NAS Parallel Benchmarks, in the class behind the point, by the compiler behind the \
 dash; `ep_mpi` and `cg_mpi` the same with MPI. Each run checks its result against the official \
 verification values. `loop` is a static loop of equal shares, by gcc, with a barrier after each phase, \
-which takes about the time behind the point on CPUs that nothing disturbs. \
+which takes about the time behind the point on CPUs that nothing disturbs; in `loop.uneven` the \
+first thread has 30 % more to do than every other, and by hand it is pinned to a CPU without noise. \
+`mpi_loop` are ranks with as much work each, and an allreduce after so much of it. \
 `lammps` (a melt of Lennard-Jones atoms), `gromacs` (liquid argon; it pins its \
 threads itself where they are as many as CPUs), `hpcc` (all its tests, small) and `quantum-espresso` (a \
 simple metal) are Debian's, with inputs of our own (lab/bench/programs). A thread, or a rank, for each \
@@ -304,7 +341,7 @@ mod tests {
         let programs = programs();
         let names: BTreeSet<&str> = programs.iter().map(|program| program.name).collect();
         assert_eq!(names.len(), programs.len());
-        assert_eq!(programs.len(), 8 * 3 * 2 + 8);
+        assert_eq!(programs.len(), 8 * 3 * 2 + 10);
         for program in programs.iter().filter(|program| !program.class.is_empty()) {
             assert!(program.name.contains(&format!(".{}", program.class)), "{}", program.name);
         }
@@ -340,5 +377,7 @@ mod tests {
         );
         assert_eq!(runs("hpcc"), "default, pinned, run");
         assert_eq!(runs("lammps"), "default, pinned, run, run --threads 4, by hand");
+        assert_eq!(runs("loop.uneven"), "default, pinned, run, by hand");
+        assert_eq!(runs("mpi_loop.100ms"), "default, pinned, run");
     }
 }
