@@ -16,6 +16,7 @@
 //! | [`scale`] | what noise costs jobs on many nodes, and what evenkeel says on each |
 //! | [`simulator_speed`], [`sweeps`] | how fast the simulator is; two sweeps compared |
 //! | [`plan_cost`], [`daemon_cost`] | what deciding costs; what the daemon costs with many programs |
+//! | [`large_machines`] | `run` and `run --shares` on 16 to 128 CPUs, calculated |
 //! | [`startup_cost`] | what `evenkeel run` adds to a short program |
 //! | [`waiting_cost`] | what it costs to see how programs wait |
 //! | [`make_noise`], [`verify`] | one noise for a while; what the accounting shows of it |
@@ -33,6 +34,7 @@ pub mod daemon_cost;
 pub mod free;
 pub mod ias;
 pub mod keel;
+pub mod large_machines;
 pub mod levers;
 pub mod make_noise;
 pub mod mpi;

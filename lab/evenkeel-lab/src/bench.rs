@@ -5,8 +5,8 @@
 use anyhow::Result;
 use evenkeel_bench::cost_page::Files;
 use evenkeel_bench::{
-    balance, capability, cluster, daemon_cost, free, ias, keel, levers, plan_cost, refill, sais,
-    scale, startup_cost, waiting_cost, zone,
+    balance, capability, cluster, daemon_cost, free, ias, keel, large_machines, levers, plan_cost,
+    refill, sais, scale, startup_cost, waiting_cost, zone,
 };
 use evenkeel_experiment::{Only, Options, executable};
 
@@ -38,6 +38,7 @@ pub fn main(args: BenchArgs) -> Result<i32> {
         BenchPart::Refill(args) => refill::run(&refill_options(args)),
         BenchPart::Sais(args) => sais::run(&sais_options(args)?),
         BenchPart::Scale(args) => scale::run(&scale_options(args)?),
+        BenchPart::Large(args) => large_machines::run(&files(args.files), args.quick),
         BenchPart::Waiting(args) => waiting_cost::run(&files(args.files), args.quick),
         BenchPart::Startup(args) => startup_cost::run(&files(args.files), args.quick),
         BenchPart::Daemon(args) => daemon_cost::run(&daemon_cost::Options {

@@ -29,6 +29,9 @@ pub enum BenchPart {
     Programs(ProgramsArgs),
     /// Measure what deciding costs: the instructions of a plan and the time of a whole interval.
     Plan(PlanArgs),
+    /// Calculate what `evenkeel run` and `run --shares` do on machines of 16 to 128 CPUs of two speeds,
+    /// for barriers every 1 ms to 1 s (less than a minute).
+    Large(LargeArgs),
     /// Measure what the daemon costs with 50 programs of 2,000 threads, and whether its memory or
     /// descriptors grow while they join and leave (about two minutes).
     Daemon(DaemonCostArgs),
@@ -291,6 +294,17 @@ pub struct PlanArgs {
     /// Be a process of so many sleeping threads (the command starts and observes it itself).
     #[arg(long, value_name = "N", hide = true)]
     pub crowd: Option<u32>,
+}
+
+/// `evenkeel-lab bench large`.
+#[derive(Debug, Args)]
+pub struct LargeArgs {
+    /// Calculate the smallest machine and short programs only (some seconds).
+    #[arg(long)]
+    pub quick: bool,
+    /// Where the figures go.
+    #[command(flatten)]
+    pub files: FileArgs,
 }
 
 /// `evenkeel-lab bench daemon`.

@@ -140,6 +140,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[("As a page for a browser:", "evenkeel-lab bench plan --html plan.html")],
     ),
     (
+        "evenkeel-lab-bench-large",
+        &[
+            ("The smallest machine:", "evenkeel-lab bench large --quick"),
+            ("As a page for a browser:", "evenkeel-lab bench large --html large.html"),
+        ],
+    ),
+    (
         "evenkeel-lab-bench-daemon",
         &[("As a page for a browser:", "evenkeel-lab bench daemon --html daemon.html")],
     ),

@@ -1,5 +1,6 @@
 //! Shared by the tests of this crate: builders of snapshots, and the model of a machine on which the
-//! closed-loop tests run a program.
+//! closed-loop tests run a program. `evenkeel-lab bench large` (`lab/bench/src/large_machines.rs`) runs
+//! programs on that model, too.
 
 // Each test binary uses its own part of this.
 #![allow(dead_code)]
