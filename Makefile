@@ -104,7 +104,7 @@ cluster-test: build
 ##                     has time for (five minutes)
 bench-test: build
 	CLANG=$$(scripts/clang) cargo test -p evenkeel-tests --locked --test host $(TEST_RUNNER) -- \
-		--ignored sais::bench:: repro:: bench_scale::
+		--ignored sais::bench:: repro:: bench_scale:: bench_costs::
 
 ## make fleet-test     the metrics, the dashboard, the alerts and the manifests for Kubernetes, by the
 ##                     tools that read them, and containers that join by an annotation

@@ -3,6 +3,7 @@
 //! missing tool says so and is skipped. No test asserts on how long something takes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod bench_costs;
 mod bench_programs;
 mod bench_scale;
 mod cluster_report;
