@@ -81,11 +81,7 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
     state.smooth(snapshot);
     let active = state.account(snapshot);
     let parameters = state.parameters;
-    let tolerance_ppm = if state.asymmetric_rounds >= CONFIRMATIONS {
-        parameters.tolerance_ppm.saturating_mul(HYSTERESIS_PERCENT) / 100
-    } else {
-        parameters.tolerance_ppm
-    };
+    let tolerance_ppm = tolerance_ppm(state);
     let short = active.iter().filter(|task| task.phase_ns.is_some()).count();
     let is_long = short * 2 < active.len();
     // Where tasks sleep at the end of long phases, CPUs that have none left pull others that are free,
@@ -96,109 +92,183 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
     if let Some(gathering) = efficient::gather(&mut deal, &parameters) {
         return gathered(state, &deal, gathering, tolerance_ppm);
     }
-    let (worst_ppm, best_ppm) = deal.worst_and_best_ppm();
-    let spread_ppm = best_ppm.saturating_sub(worst_ppm);
-    // Whether a split is due depends on the CPUs alone, or the split that is held would undo itself.
-    let (worst_ppm, best_ppm) =
-        if deal.is_split { deal.worst_and_best_cpu_ppm() } else { (worst_ppm, best_ppm) };
-    let is_spread = above(best_ppm, worst_ppm, tolerance_ppm);
-    // What is smoothed keeps a burst for some intervals after it is gone.
-    let (latest_worst_ppm, latest_best_ppm) = deal.latest_worst_and_best_ppm();
-    let is_recent = !is_spread || above(latest_best_ppm, latest_worst_ppm, tolerance_ppm);
-    let mut moves = room::make_room(&mut deal, &parameters);
+    let spread = Spread::of(&deal, tolerance_ppm);
+    let moves = room::make_room(&mut deal, &parameters);
+    let (worst_cpu_ppm, best_cpu_ppm) = deal.worst_and_best_cpu_ppm();
+    let is_even = !above(best_cpu_ppm, worst_cpu_ppm, tolerance_ppm);
+    let is_level = is_even || state.nothing_waits();
+    if let Some(reason) = why_at_rest(&deal, &moves, spread) {
+        rest(state, is_level);
+        return nothing(reason, state.interval_ns, spread.tasks_ppm);
+    }
+    if !confirm(state, spread, tolerance_ppm) {
+        return nothing(spread.unconfirmed(), state.interval_ns, spread.tasks_ppm);
+    }
+    // The length of the next interval is not known yet.
+    let (pins, reasons) = (Vec::new(), Vec::new());
+    let room = Plan { moves, pins, reasons, interval_ns: 0, spread_ppm: spread.tasks_ppm };
+    act(state, &deal, room, tolerance_ppm, Waits { is_level, is_long })
+}
 
-    let rest = if deal.slots.len() < 2 {
+/// By how much CPUs may differ and still count as alike: by less, once an asymmetry was acted upon.
+fn tolerance_ppm(state: &LagState) -> u64 {
+    let tolerance_ppm = state.parameters.tolerance_ppm;
+    if state.asymmetric_rounds >= CONFIRMATIONS {
+        tolerance_ppm.saturating_mul(HYSTERESIS_PERCENT) / 100
+    } else {
+        tolerance_ppm
+    }
+}
+
+/// How far the CPUs are apart before anything moves.
+#[derive(Debug, Clone, Copy)]
+struct Spread {
+    /// Between the best and the worst CPU's rate per task.
+    tasks_ppm: u64,
+    /// What decides: the rates per task or, where there is a split, those of the CPUs.
+    worst_ppm: u64,
+    best_ppm: u64,
+    /// They differ by more than the tolerance ...
+    is_spread: bool,
+    /// ... and did so in the latest interval, too.
+    is_recent: bool,
+}
+
+impl Spread {
+    fn of(deal: &Deal<'_>, tolerance_ppm: u64) -> Self {
+        let (worst_ppm, best_ppm) = deal.worst_and_best_ppm();
+        let tasks_ppm = best_ppm.saturating_sub(worst_ppm);
+        // Whether a split is due depends on the CPUs alone, or the split that is held would undo itself.
+        let (worst_ppm, best_ppm) =
+            if deal.is_split { deal.worst_and_best_cpu_ppm() } else { (worst_ppm, best_ppm) };
+        let is_spread = above(best_ppm, worst_ppm, tolerance_ppm);
+        // What is smoothed keeps a burst for some intervals after it is gone.
+        let (latest_worst_ppm, latest_best_ppm) = deal.latest_worst_and_best_ppm();
+        let is_recent = !is_spread || above(latest_best_ppm, latest_worst_ppm, tolerance_ppm);
+        Self { tasks_ppm, worst_ppm, best_ppm, is_spread, is_recent }
+    }
+
+    fn unconfirmed(self) -> Reason {
+        Reason::Unconfirmed {
+            spread_ppm: self.best_ppm.saturating_sub(self.worst_ppm),
+            is_for_room: !self.is_spread,
+        }
+    }
+}
+
+/// Why nothing is to be done, if so. `moves` are those that make room.
+fn why_at_rest(deal: &Deal<'_>, moves: &[Move], spread: Spread) -> Option<Reason> {
+    if deal.slots.len() < 2 {
         Some(Reason::OneCpu)
     } else if deal.tasks.is_empty() {
         Some(Reason::NoActiveTask)
-    } else if moves.is_empty() && !is_spread {
-        Some(Reason::Balanced { spread_ppm })
+    } else if moves.is_empty() && !spread.is_spread {
+        Some(Reason::Balanced { spread_ppm: spread.tasks_ppm })
     } else if deal.tasks.iter().all(|task| task.is_bound) {
         Some(Reason::Bound)
     } else {
         None
-    };
-    let (worst_cpu_ppm, best_cpu_ppm) = deal.worst_and_best_cpu_ppm();
-    let is_even = !above(best_cpu_ppm, worst_cpu_ppm, tolerance_ppm);
-    let is_level = is_even || state.nothing_waits();
-    let unconfirmed = Reason::Unconfirmed {
-        spread_ppm: best_ppm.saturating_sub(worst_ppm),
-        is_for_room: !is_spread,
-    };
-    if let Some(reason) = rest {
-        state.interval_ns = calmer(state);
-        if is_level {
-            state.asymmetric_rounds = 0;
-        } else {
-            // Tasks that wait will soon be back, on CPUs that others have taken meanwhile.
-            state.interval_ns = soon(state);
-        }
-        return nothing(reason, state.interval_ns, spread_ppm);
     }
+}
 
+/// Looks less often, where nothing is to be done.
+fn rest(state: &mut LagState, is_level: bool) {
+    state.interval_ns = calmer(state);
+    if is_level {
+        state.asymmetric_rounds = 0;
+    } else {
+        // Tasks that wait will soon be back, on CPUs that others have taken meanwhile.
+        state.interval_ns = soon(state);
+    }
+}
+
+/// Counts the intervals in which an asymmetry was seen: whether they are enough to act upon it.
+fn confirm(state: &mut LagState, spread: Spread, tolerance_ppm: u64) -> bool {
+    let Spread { worst_ppm, best_ppm, is_spread, is_recent, .. } = spread;
     if !is_recent && state.asymmetric_rounds < CONFIRMATIONS {
         // Gone again.
         state.asymmetric_rounds = 0;
         state.interval_ns = calmer(state);
-        return nothing(unconfirmed, state.interval_ns, spread_ppm);
+        return false;
     }
     let is_large =
         !is_spread || above(best_ppm, worst_ppm, tolerance_ppm.saturating_mul(LARGE_FACTOR));
     state.asymmetric_rounds = state.asymmetric_rounds.saturating_add(1);
     if state.asymmetric_rounds < CONFIRMATIONS - u32::from(is_large) {
         // Look again soon: it decides whether to act.
-        state.interval_ns = parameters.min_interval_ns;
-        return nothing(unconfirmed, state.interval_ns, spread_ppm);
+        state.interval_ns = state.parameters.min_interval_ns;
+        return false;
     }
     state.asymmetric_rounds = state.asymmetric_rounds.max(CONFIRMATIONS);
+    true
+}
 
+/// How tasks wait for each other.
+#[derive(Debug, Clone, Copy)]
+struct Waits {
+    /// CPUs are even, or no task waits.
+    is_level: bool,
+    /// Most tasks are in phases that moves can follow.
+    is_long: bool,
+}
+
+/// The plan for an asymmetry that is confirmed, of one that only makes room.
+fn act(
+    state: &mut LagState,
+    deal: &Deal<'_>,
+    mut plan: Plan,
+    tolerance_ppm: u64,
+    waits: Waits,
+) -> Plan {
     // The lag that will grow, with every task where it will be.
     let (worst_ppm, best_ppm) = deal.worst_and_best_ppm();
+    let grows_ppm = best_ppm.saturating_sub(worst_ppm);
     let calm_ns = calmer(state);
-    state.interval_ns = as_urgent_as(best_ppm.saturating_sub(worst_ppm), &parameters);
-    let mut reasons = Vec::new();
+    state.interval_ns = as_urgent_as(grows_ppm, &state.parameters);
     match deal.phase_ns() {
         Some(phase_ns) => {
-            reasons.push(Reason::PhasesTooShort { phase_ns });
+            plan.reasons.push(Reason::PhasesTooShort { phase_ns });
             if !deal.is_split {
-                critical::change_places(&deal, tolerance_ppm, &mut moves);
+                critical::change_places(deal, tolerance_ppm, &mut plan.moves);
             }
-            if moves.is_empty() {
+            if plan.moves.is_empty() {
                 // Nothing will come of looking more often.
                 state.interval_ns = calm_ns;
             }
         }
-        None => {
-            let min_interval_ns = parameters.min_interval_ns;
-            state.interval_ns = state.turns.interval_ns(min_interval_ns).unwrap_or_else(|| {
-                state.phases.towards_the_end(state.interval_ns, min_interval_ns)
-            });
-            let exchange = exchange::Terms {
-                parameters: &parameters,
-                tolerance_ppm,
-                next_ns: state.interval_ns,
-            };
-            exchange.change_places(&deal, &mut moves, &mut reasons);
-            if let Some(interval_ns) = state.turns.swing_ns(&moves, min_interval_ns) {
-                state.interval_ns = interval_ns;
-            }
-            if moves.is_empty() && reasons.is_empty() && !deal.is_split {
-                reasons.push(Reason::Level { lag_ns: state.most_lag_ns() });
-            }
-        }
+        None => make_up_for_lag(state, deal, tolerance_ppm, &mut plan),
     }
-    if !is_level {
+    if !waits.is_level {
         state.interval_ns = soon(state);
     }
-    let pins = if deal.is_split { deal.pins(&moves) } else { Vec::new() };
     if deal.is_split {
-        reasons.push(Reason::Held { spread_ppm: best_ppm.saturating_sub(worst_ppm) });
-        state.interval_ns = held_interval_ns(state, &moves, is_long);
+        plan.pins = deal.pins(&plan.moves);
+        plan.reasons.push(Reason::Held { spread_ppm: grows_ppm });
+        state.interval_ns = held_interval_ns(state, &plan.moves, waits.is_long);
     }
-    if moves.iter().any(|made| matches!(made.reason, Reason::Critical { .. })) {
+    if plan.moves.iter().any(|made| matches!(made.reason, Reason::Critical { .. })) {
         state.forget_loads();
     }
-    Plan { moves, pins, reasons, interval_ns: state.interval_ns, spread_ppm }
+    Plan { interval_ns: state.interval_ns, ..plan }
+}
+
+/// In phases that moves can follow: exchanges tasks that are behind, and finds when to look again.
+fn make_up_for_lag(state: &mut LagState, deal: &Deal<'_>, tolerance_ppm: u64, plan: &mut Plan) {
+    let parameters = state.parameters;
+    let min_interval_ns = parameters.min_interval_ns;
+    state.interval_ns = state
+        .turns
+        .interval_ns(min_interval_ns)
+        .unwrap_or_else(|| state.phases.towards_the_end(state.interval_ns, min_interval_ns));
+    let next_ns = state.interval_ns;
+    let exchange = exchange::Terms { parameters: &parameters, tolerance_ppm, next_ns };
+    exchange.change_places(deal, &mut plan.moves, &mut plan.reasons);
+    if let Some(interval_ns) = state.turns.swing_ns(&plan.moves, min_interval_ns) {
+        state.interval_ns = interval_ns;
+    }
+    if plan.moves.is_empty() && plan.reasons.is_empty() && !deal.is_split {
+        plan.reasons.push(Reason::Level { lag_ns: state.most_lag_ns() });
+    }
 }
 
 /// The plan for tasks that are kept on the CPUs that need the least energy.
