@@ -22,7 +22,8 @@
 //! | [`make_noise`], [`verify`] | one noise for a while; what the accounting shows of it |
 //!
 //! They share [`programs`], the parallel programs that they run, [`mpi`], which launches ranks,
-//! [`private_daemon`], a daemon of a benchmark's own, and `crowd`, a process with many sleeping threads.
+//! [`namespace`], a network namespace, [`private_daemon`], a daemon of a benchmark's own, and `crowd`, a
+//! process with many sleeping threads.
 //! Those of a cost share [`cost_page`]: where their figures go.
 
 pub mod balance;
@@ -38,6 +39,7 @@ pub mod large_machines;
 pub mod levers;
 pub mod make_noise;
 pub mod mpi;
+pub mod namespace;
 pub mod plan_cost;
 pub mod private_daemon;
 pub mod programs;

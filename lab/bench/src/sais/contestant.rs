@@ -8,8 +8,9 @@ use anyhow::{Context, Result, bail};
 use evenkeel_experiment::command::{Helper, end_with_us};
 use evenkeel_machine::CpuSet;
 
-use super::network::{DEVICE, FLOW_ENTRIES, FlowTable, Namespace, Network};
+use super::network::{DEVICE, FLOW_ENTRIES, FlowTable, Network};
 use super::scatter::Scatter;
+use crate::namespace::Namespace;
 
 /// How packets are steered, or how strips in memory are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,18 +3,18 @@
 //! processed is found while it is measured, by looks at the sockets.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use evenkeel_experiment::{Kind, Metric, Sample};
 use evenkeel_machine::CpuSet;
 use evenkeel_sais::Statistics;
 use serde_json::Value;
 
 use super::arrivals::Arrivals;
-use super::network::{DEVICE, Namespace, Network};
+use super::network::{DEVICE, Network};
+use crate::namespace::Namespace;
 
 /// The names of figures.
 pub const HOME: &str = "at-home";
@@ -94,7 +94,7 @@ pub fn add_figures(
     cpus: &CpuSet,
     arrivals: &Arrivals,
 ) -> Result<()> {
-    let (client, server) = (counters(&network.client)?, counters(&network.server)?);
+    let (client, server) = (network.client.tcp_counters()?, network.server.tcp_counters()?);
     let of = |counters: &BTreeMap<String, f64>, name| counters.get(name).copied().unwrap_or(0.0);
     let segments = of(&client, IN_SEGMENTS);
     let statistics = steered(executable);
@@ -132,29 +132,9 @@ const OVERTAKEN: [&str; 2] = ["TCPSACKReorder", "TCPTSReorder"];
 /// # Errors
 /// The kernel's counters cannot be read.
 pub(super) fn out_of_order(namespace: &Namespace) -> Result<(u64, u64)> {
-    let counters = counters(namespace)?;
+    let counters = namespace.tcp_counters()?;
     let of = |name| counters.get(name).copied().unwrap_or(0.0) as u64;
     Ok((of(OUT_OF_ORDER), of(IN_SEGMENTS)))
-}
-
-/// The counters of a namespace, those of TCP, by name.
-fn counters(namespace: &Namespace) -> Result<BTreeMap<String, f64>> {
-    namespace.within(|| {
-        let mut counters = BTreeMap::new();
-        for file in ["snmp", "netstat"] {
-            let path = format!("/proc/thread-self/net/{file}");
-            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-            counters.extend(named(&text));
-        }
-        Ok(counters)
-    })
-}
-
-/// Of lines in pairs, names and values.
-fn named(text: &str) -> Vec<(String, f64)> {
-    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("Tcp")).collect();
-    let pairs = lines.chunks_exact(2).flat_map(|pair| pair[0].split(' ').zip(pair[1].split(' ')));
-    pairs.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
 }
 
 /// What the program that steers the client's device says; `None`: there is none.
@@ -171,19 +151,4 @@ fn hinted(statistics: &Statistics) -> Option<f64> {
     let good = sum(&["hint_echoed", "hint_stale"]);
     let all = good + sum(&["hint_absent", "hint_replayed", "hint_forged", "hint_malformed"]);
     (all > 0.0).then(|| good / all)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counters_have_the_names_above_them() {
-        let text = "Ip: Forwarding InReceives\nIp: 1 9\nTcp: InSegs RetransSegs MaxConn\nTcp: 70 3 -1\n\
-                    TcpExt: TCPHPHits TCPOFOQueue\nTcpExt: 35 2\n";
-        let counters: BTreeMap<String, f64> = named(text).into_iter().collect();
-        assert_eq!((counters["InSegs"], counters["RetransSegs"]), (70.0, 3.0));
-        assert_eq!((counters["TCPHPHits"], counters["TCPOFOQueue"]), (35.0, 2.0));
-        assert!(!counters.contains_key("InReceives"));
-    }
 }
