@@ -11,6 +11,7 @@
 //! | [`ias`] | what sibling aggregation costs, and which siblings it brings together |
 //! | [`zone`] | what the zone gate saves under load |
 //! | [`sais`] | packets processed on the CPU that reads their data |
+//! | [`irq`] | where interrupts run: packets where they are consumed, and the noise levelled |
 //! | [`free`] | free runs of the simulator beside those of a real kernel |
 //! | [`refill`] | what it costs to refill caches, fitted for the simulator |
 //! | [`scale`] | what noise costs jobs on many nodes, and what evenkeel says on each |
@@ -34,6 +35,7 @@ mod crowd;
 pub mod daemon_cost;
 pub mod free;
 pub mod ias;
+pub mod irq;
 pub mod keel;
 pub mod large_machines;
 pub mod levers;

@@ -4,23 +4,19 @@
 //! consumed; no program of ours is on the packets' way.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use evenkeel_journal::{TaskRef, affinity};
+use evenkeel_bench::irq::stage::{CLIENT, DEVICE, SERVER, Stage, choose_queue, queue_threads};
+use evenkeel_journal::affinity;
 use evenkeel_machine::CpuSet;
-use libbpf_sys::{
-    BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_EGRESS, bpf_insn, bpf_link_create, bpf_prog_load,
-    bpf_prog_load_opts,
-};
-use nix::net::if_::if_nametoindex;
 use serde_json::Value;
 
 use super::can_run;
-use super::net::{DEVICE, Namespace, Network, SERVER, run_on};
+use super::net::run_on;
 use super::traffic::incoming_cpu;
 use crate::kill_moments::{Left, Moments, undo_all};
 use crate::support::*;
@@ -35,94 +31,9 @@ const SILENCE: Duration = Duration::from_millis(100);
 /// Receptions that are judged, of each connection.
 const JUDGED: u32 = 1000;
 
-/// linux/ethtool.h.
-const ETHTOOL_STSO: u32 = 0x1f;
-const ETHTOOL_SGRO: u32 = 0x2c;
-
-/// Has each packet that leaves by a device arrive at the queue that its socket's mark says (SO_MARK):
-/// the queue's number and 1. It ends when this is dropped.
-struct Director(#[allow(dead_code)] OwnedFd, #[allow(dead_code)] OwnedFd);
-
-impl Director {
-    /// At a device of the calling thread's network namespace. `None`: this kernel has no TCX (it came
-    /// with Linux 6.6).
-    fn start(device: &str) -> Option<Self> {
-        let code = |code, registers: (u8, u8), off, imm| {
-            let mut insn = bpf_insn { code, off, imm, ..Default::default() };
-            insn.set_dst_reg(registers.0);
-            insn.set_src_reg(registers.1);
-            insn
-        };
-        // linux/bpf.h, struct __sk_buff: `mark` is at 8, `queue_mapping` at 12; TCX_NEXT is -1.
-        let program = [
-            code(0x61, (0, 1), 8, 0),
-            code(0x63, (1, 0), 12, 0),
-            code(0xb7, (0, 0), 0, -1),
-            code(0x95, (0, 0), 0, 0),
-        ];
-        let mut options =
-            bpf_prog_load_opts { sz: size_of::<bpf_prog_load_opts>() as u64, ..Default::default() };
-        options.expected_attach_type = BPF_TCX_EGRESS;
-        // SAFETY: the instructions, the texts and the options outlive the call.
-        let loaded = unsafe {
-            bpf_prog_load(
-                BPF_PROG_TYPE_SCHED_CLS,
-                c"director".as_ptr(),
-                c"GPL".as_ptr(),
-                program.as_ptr(),
-                program.len() as u64,
-                &raw mut options,
-            )
-        };
-        assert!(loaded >= 0, "{}", std::io::Error::from_raw_os_error(-loaded));
-        // SAFETY: it was just made, and is no other's.
-        let program = unsafe { OwnedFd::from_raw_fd(loaded) };
-        let index = if_nametoindex(device).unwrap() as i32;
-        // SAFETY: a descriptor, an index, and no options.
-        let link = unsafe { bpf_link_create(loaded, index, BPF_TCX_EGRESS, std::ptr::null()) };
-        if link == -libc::EINVAL {
-            return None;
-        }
-        assert!(link >= 0, "{}", std::io::Error::from_raw_os_error(-link));
-        // SAFETY: it was just made, and is no other's.
-        let link = unsafe { OwnedFd::from_raw_fd(link) };
-        Some(Self(link, program))
-    }
-}
-
-/// Client and server at the two ends of a cable with two queues.
-fn network() -> Network {
-    let [client, router, server] = [(); 3].map(|()| Namespace::new());
-    let queues = "numtxqueues 2 numrxqueues 2";
-    let path = server.path();
-    client.ip(&format!(
-        "link add {DEVICE} {queues} type veth peer name {SERVER} {queues} netns {path}"
-    ));
-    for (namespace, device, end) in [(&client, DEVICE, 1), (&server, SERVER, 2)] {
-        namespace.ip(&format!("address add 198.18.1.{end}/24 dev {device}"));
-        namespace.ip(&format!("link set {device} up"));
-    }
-    // It has NAPI instances only while it joins packets; joined ones would go past them.
-    client.set_ethtool(DEVICE, ETHTOOL_SGRO, 1);
-    client.write_sysfs(&format!("class/net/{DEVICE}/threaded"), "1");
-    server.set_ethtool(SERVER, ETHTOOL_STSO, 0);
-    Network { client, router, server }
-}
-
-/// The kernel threads of the client's queues.
-fn queue_threads() -> Vec<TaskRef> {
-    let prefix = format!("napi/{DEVICE}-");
-    let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let is_ours = |pid: &i32| {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        name.starts_with(&prefix)
-    };
-    numbers.filter(is_ours).filter_map(|pid| TaskRef::in_process(pid, pid).ok()).collect()
-}
-
 fn masks() -> Vec<CpuSet> {
-    queue_threads().iter().map(|task| affinity::get(task.tid).unwrap()).collect()
+    let threads = queue_threads().unwrap();
+    threads.iter().map(|task| affinity::get(task.tid).unwrap()).collect()
 }
 
 /// `evenkeel irq run --mode source-aware`, ended when it is dropped.
@@ -197,23 +108,23 @@ impl End for UdpSocket {
 }
 
 /// A connection of TCP: the client's end, and the server's.
-fn tcp(network: &Network) -> [TcpStream; 2] {
-    let listener = network.server.within(|| TcpListener::bind(("0.0.0.0", 0)).unwrap());
-    let address = SocketAddr::from((Network::address(), listener.local_addr().unwrap().port()));
-    let client = network.client.within(|| TcpStream::connect(address).unwrap());
+fn tcp(stage: &Stage) -> [TcpStream; 2] {
+    let server = &stage.server;
+    let listener = server.within(|| Ok(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?)).unwrap();
+    let address = SocketAddr::from((SERVER, listener.local_addr().unwrap().port()));
+    let client = stage.client.within(|| Ok(TcpStream::connect(address)?)).unwrap();
     let (server, _) = listener.accept().unwrap();
     [client, server]
 }
 
 /// The same of UDP.
-fn udp(network: &Network) -> [UdpSocket; 2] {
-    let ends = [(&network.client, 1), (&network.server, 2)];
-    let [(client, of_client), (server, of_server)] =
-        ends.map(|(namespace, end): (&Namespace, u8)| {
-            let socket = namespace.within(|| UdpSocket::bind(("0.0.0.0", 0)).unwrap());
-            let port = socket.local_addr().unwrap().port();
-            (socket, SocketAddr::from(([198, 18, 1, end], port)))
-        });
+fn udp(stage: &Stage) -> [UdpSocket; 2] {
+    let ends = [(&stage.client, CLIENT), (&stage.server, SERVER)];
+    let [(client, of_client), (server, of_server)] = ends.map(|(namespace, address)| {
+        let socket = namespace.within(|| Ok(UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?)).unwrap();
+        let port = socket.local_addr().unwrap().port();
+        (socket, SocketAddr::from((address, port)))
+    });
     client.connect(of_server).unwrap();
     server.connect(of_client).unwrap();
     client.set_read_timeout(Some(SILENCE)).unwrap();
@@ -222,18 +133,7 @@ fn udp(network: &Network) -> [UdpSocket; 2] {
 
 /// Sends bursts by a queue until it is told to end.
 fn serve(mut end: impl End, queue: u32, is_over: &AtomicBool) {
-    let mark = queue + 1;
-    // SAFETY: the mark is as long as it is said to be.
-    let result = unsafe {
-        libc::setsockopt(
-            end.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MARK,
-            (&raw const mark).cast(),
-            size_of::<u32>() as libc::socklen_t,
-        )
-    };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    choose_queue(&end, queue).unwrap();
     let burst = vec![7; BURST_BYTES];
     while !is_over.load(Ordering::Relaxed) {
         if !end.send_burst(&burst) {
@@ -264,31 +164,29 @@ fn consume(mut end: impl End, cpu: u32, is_over: &AtomicBool, judged: &Judged) {
     }
 }
 
-/// The network, and what chooses the queue of each connection; `None`: the test is skipped.
-fn stage(test: &str) -> Option<(Network, Director)> {
+/// A card with two queues; `None`: the test is skipped.
+fn stage(test: &str) -> Option<Stage> {
     if !needs_no_irqbalance(test) {
         return None;
     }
-    let network = network();
-    wait_for("the queues' threads", || queue_threads().len() == 2);
-    let director = network.server.within(|| Director::start(SERVER));
-    if director.is_none() {
+    let stage = Stage::new(2).unwrap();
+    if stage.is_none() {
         evenkeel_skip::skip(test, "this kernel has no TCX (Linux 6.6)");
     }
-    Some((network, director?))
+    stage
 }
 
 /// Works while each queue brings a connection that is consumed on one of these CPUs.
 fn in_traffic<E: End>(
-    network: &Network,
+    stage: &Stage,
     cpus: [u32; 2],
-    connect: impl Fn(&Network) -> [E; 2],
+    connect: impl Fn(&Stage) -> [E; 2],
     work: impl FnOnce(&Judged),
 ) {
     let (is_over, judged) = (AtomicBool::new(false), Judged::default());
     std::thread::scope(|scope| {
         for (queue, cpu) in cpus.into_iter().enumerate() {
-            let [client, server] = connect(network);
+            let [client, server] = connect(stage);
             let (is_over, judged) = (&is_over, &judged);
             scope.spawn(move || serve(server, queue as u32, is_over));
             scope.spawn(move || consume(client, cpu, is_over, judged));
@@ -309,11 +207,11 @@ fn each_queue_is_processed_where_its_datagrams_are_consumed() {
     each_queue_goes_home("each_queue_is_processed_where_its_datagrams_are_consumed", udp);
 }
 
-fn each_queue_goes_home<E: End>(test: &str, connect: impl Fn(&Network) -> [E; 2]) {
+fn each_queue_goes_home<E: End>(test: &str, connect: impl Fn(&Stage) -> [E; 2]) {
     let Some((first, second)) = can_run(test) else { return };
     let host = Host::alone();
-    let Some((network, _director)) = stage(test) else { return };
-    in_traffic(&network, [first, second], connect, |judged| {
+    let Some(stage) = stage(test) else { return };
+    in_traffic(&stage, [first, second], connect, |judged| {
         let mover = Mover::start(&host);
         let wanted = [just(first), just(second)];
         wait_for("each thread at its consumer's CPU", || {
@@ -337,8 +235,9 @@ fn each_queue_goes_home<E: End>(test: &str, connect: impl Fn(&Network) -> [E; 2]
         assert!(host.journals().is_empty());
     });
     // A queue that runs full loses packets; none overtakes another.
+    let counters = stage.server.tcp_counters().unwrap();
     for counter in ["TCPSACKReorder", "TCPTSReorder"] {
-        assert_eq!(network.server.counter("TcpExt", counter), 0, "{counter}");
+        assert_eq!(counters[counter], 0.0, "{counter}");
     }
 }
 
@@ -349,9 +248,9 @@ fn threads_are_free_after_all_kill_moments_of_irq_run() {
     const TEST: &str = "threads_are_free_after_all_kill_moments_of_irq_run";
     let Some((first, second)) = can_run(TEST) else { return };
     let host = Host::alone();
-    let Some((network, _director)) = stage(TEST) else { return };
+    let Some(stage) = stage(TEST) else { return };
     let (mut moments, left) = (Moments::of(TEST), Left::now());
-    in_traffic(&network, [first, second], tcp, |_| {
+    in_traffic(&stage, [first, second], tcp, |_| {
         let is_free = || masks() == [all(), all()];
         for number in 0..moments.kills {
             let is_supervised = number % 2 == 0;
