@@ -23,18 +23,18 @@
 //! Before each run over a network all contestants have the same time to warm up: `auto` judges once a
 //! second.
 
-mod arrivals;
+pub(crate) mod arrivals;
 pub mod contestant;
 pub mod experiment;
 mod memory;
-mod network;
+pub(crate) mod network;
 mod packet_cost;
 pub mod parallel;
 mod placement;
 mod programs;
 pub mod runner;
 mod scatter;
-mod traffic;
+pub(crate) mod traffic;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

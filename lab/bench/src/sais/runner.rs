@@ -21,6 +21,8 @@ use super::traffic;
 
 const MEGABYTE: f64 = 1e6;
 const GIGABYTE: f64 = 1e9;
+/// The names of the steering threads begin so.
+const STEERING: &str = "cpumap/";
 
 /// How long a run lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,7 +155,7 @@ impl Runner<Method> for Transfers<'_> {
         let (accounts, count) = (&mut self.accounts, cpus.len());
         if let Work::Memory(applications) = work {
             let pairs = pairs(cpus, applications, method == Method::Together);
-            return Ok(counted(accounts, count, &mut |begin| {
+            return Ok(counted(accounts, STEERING, count, &mut |begin| {
                 begin();
                 memory::run(&self.files, &pairs, times.measured)
             })?
@@ -161,7 +163,7 @@ impl Runner<Method> for Transfers<'_> {
         }
         let network = Network::new(if let Work::Read(rate, _) = work { rate } else { None })?;
         let _in_charge = method.begin(executable, &network, cpus)?;
-        let (mut sample, arrivals) = counted(accounts, count, &mut |begin| match work {
+        let (mut sample, arrivals) = counted(accounts, STEERING, count, &mut |begin| match work {
             Work::Read(_, load) => parallel::read(&network, load, times, begin),
             Work::Program(program) => {
                 let programs = programs.context("the real programs were not found")?;
@@ -182,20 +184,32 @@ fn pairs(cpus: &CpuSet, applications: usize, is_together: bool) -> Vec<(u32, u32
     (0..applications).map(pair).collect()
 }
 
-/// Does something, and counts the CPU time that it took. `work` is told what to call when it begins to
-/// count.
-fn counted(
-    accounts: &mut Cbinfo,
-    cpus: usize,
-    work: &mut dyn FnMut(&mut Begin<'_>) -> Result<Transferred>,
-) -> Result<(Sample, Arrivals)> {
-    // The steering threads are kernel threads, which no followed process starts.
+/// Has kernel threads with names that begin so count as ours: no followed process starts them.
+///
+/// # Errors
+/// The kernel cannot list its tasks.
+pub(crate) fn follow_threads(accounts: &mut Cbinfo, prefix: &str) -> Result<()> {
     for thread in procfs::process::all_processes()?.flatten() {
         let name = thread.stat().map(|stat| stat.comm).unwrap_or_default();
-        if name.starts_with("cpumap/") {
+        if name.starts_with(prefix) {
             accounts.follow(thread.pid as u32, std::process::id())?;
         }
     }
+    Ok(())
+}
+
+/// Does something, and counts the CPU time that it took, together with that of kernel threads with names
+/// that begin with `threads`. `work` is told what to call when it begins to count.
+///
+/// # Errors
+/// Those of the work, CPU time cannot be counted, or nothing was transferred.
+pub(crate) fn counted(
+    accounts: &mut Cbinfo,
+    threads: &str,
+    cpus: usize,
+    work: &mut dyn FnMut(&mut Begin<'_>) -> Result<Transferred>,
+) -> Result<(Sample, Arrivals)> {
+    follow_threads(accounts, threads)?;
     // The events are of no use here, but a full buffer would count them as lost.
     accounts.events()?;
     let sums = |accounts: &Cbinfo| {

@@ -101,7 +101,7 @@ pub fn add_figures(
     let pct = |share: f64| share * 100.0;
     let is_on_device = |all: &Statistics| f64::from(u8::from(all.xdp != NOT_ON_DEVICE));
     sample.set(RESENT, Some(of(&server, "RetransSegs")));
-    sample.set(DISORDERED, Some(OVERTAKEN.map(|name| of(&server, name)).iter().sum()));
+    sample.set(DISORDERED, Some(overtaken(&server)));
     sample.set(SEGMENTS, Some(segments));
     sample.set(PREDICTED, Some(pct(of(&client, "TCPHPHits") / segments.max(1.0))));
     sample.set(HOME, arrivals.home_pct());
@@ -125,6 +125,11 @@ const IN_SEGMENTS: &str = "InSegs";
 const OUT_OF_ORDER: &str = "TCPOFOQueue";
 /// By which of its options TCP found out.
 const OVERTAKEN: [&str; 2] = ["TCPSACKReorder", "TCPTSReorder"];
+
+/// Segments that others overtook, by the counters of the end that sent them.
+pub(crate) fn overtaken(sender: &BTreeMap<String, f64>) -> f64 {
+    OVERTAKEN.iter().filter_map(|name| sender.get(*name)).sum()
+}
 
 /// Of the segments that a namespace received so far, those that came before others that they follow;
 /// and all of them.
