@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bench_costs;
+mod bench_irq;
 mod bench_programs;
 mod bench_scale;
 mod cluster_report;

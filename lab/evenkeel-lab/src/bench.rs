@@ -5,14 +5,14 @@
 use anyhow::Result;
 use evenkeel_bench::cost_page::Files;
 use evenkeel_bench::{
-    balance, capability, cluster, daemon_cost, free, ias, keel, large_machines, levers, plan_cost,
-    refill, sais, scale, startup_cost, waiting_cost, zone,
+    balance, capability, cluster, daemon_cost, free, ias, irq, keel, large_machines, levers,
+    plan_cost, refill, sais, scale, startup_cost, waiting_cost, zone,
 };
 use evenkeel_experiment::{Only, Options, executable};
 
 use crate::cli::{
-    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, ClusterArgs, FileArgs, PlanArgs,
-    ProgramsArgs, RefillArgs, SaisBenchArgs, ScaleArgs, Stranger, TurnArgs,
+    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, ClusterArgs, FileArgs, IrqBenchArgs,
+    PlanArgs, ProgramsArgs, RefillArgs, SaisBenchArgs, ScaleArgs, Stranger, TurnArgs,
 };
 use crate::command_line::command_line;
 
@@ -37,6 +37,7 @@ pub fn main(args: BenchArgs) -> Result<i32> {
         }
         BenchPart::Refill(args) => refill::run(&refill_options(args)),
         BenchPart::Sais(args) => sais::run(&sais_options(args)?),
+        BenchPart::Irq(args) => irq::run(&irq_options(args)?),
         BenchPart::Scale(args) => scale::run(&scale_options(args)?),
         BenchPart::Large(args) => large_machines::run(&files(args.files), args.quick),
         BenchPart::Waiting(args) => waiting_cost::run(&files(args.files), args.quick),
@@ -143,6 +144,19 @@ fn sais_options(args: SaisBenchArgs) -> Result<sais::Asked> {
             ..Options::default()
         },
     })
+}
+
+fn irq_options(args: IrqBenchArgs) -> Result<irq::Asked> {
+    let options = Options {
+        quick: args.quick,
+        json: args.json,
+        markdown: args.markdown,
+        html: args.html,
+        from: args.from,
+        command: command_line(),
+        ..Options::default()
+    };
+    Ok(irq::Asked { executable: executable::product()?, parts: args.parts, options })
 }
 
 fn scale_options(args: ScaleArgs) -> Result<scale::Asked> {

@@ -14,8 +14,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use evenkeel::cli::{GenerateArgs, with_examples};
 
 pub use bench::{
-    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, ClusterArgs, FileArgs, PlanArgs,
-    ProgramsArgs, RefillArgs, SaisBenchArgs, ScaleArgs, Stranger, TurnArgs,
+    BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, ClusterArgs, FileArgs, IrqBenchArgs,
+    PlanArgs, ProgramsArgs, RefillArgs, SaisBenchArgs, ScaleArgs, Stranger, TurnArgs,
 };
 pub use examples::SECTIONS;
 pub use noise::NoiseArgs;

@@ -1,7 +1,7 @@
-//! A virtual card with many receive queues between two network namespaces: threaded NAPI polls each queue
-//! in a kernel thread of its own, as the interrupts of a real card would on a CPU of theirs, and a
-//! program at the sender chooses the queue of each packet, as a flow director would. (Test bed (a); no
-//! virtual machine.) All of it vanishes with the process that made it.
+//! A virtual card with many receive queues between two network namespaces: threaded NAPI polls each
+//! queue in a kernel thread of its own, as the interrupts of a real card would on a CPU of theirs, and
+//! a program at the sender chooses the queue of each packet, as a flow director would. (Test bed (a);
+//! no virtual machine.) All of it vanishes with the process that made it.
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -30,7 +30,7 @@ pub const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 2);
 const ETHTOOL_STSO: u32 = 0x1f;
 const ETHTOOL_SGRO: u32 = 0x2c;
 
-/// How long the kernel may take to start a thread for each queue, or to name it.
+/// How long the kernel may take to start a thread for each queue, to name it, or to end it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A client whose card has queues, and a server.
@@ -49,6 +49,8 @@ impl Stage {
     /// # Errors
     /// No privilege, no `ip`, or the kernel refused.
     pub fn new(queues: u32) -> Result<Option<Self>> {
+        // The threads of an earlier card end some moments after it, and have the same names.
+        wait_for_threads(0)?;
         let (client, server) = (Namespace::new()?, Namespace::new()?);
         let words = format!("numtxqueues {queues} numrxqueues {queues}");
         let path = server.path();
@@ -66,15 +68,23 @@ impl Stage {
         client.set_ethtool(DEVICE, ETHTOOL_SGRO, 1)?;
         client.write_sysfs(&format!("class/net/{DEVICE}/threaded"), "1")?;
         server.set_ethtool(SERVER_DEVICE, ETHTOOL_STSO, 0)?;
-        let start = Instant::now();
-        while queue_threads()?.len() != queues as usize {
-            if start.elapsed() > PATIENCE {
-                bail!("{DEVICE}: the kernel has no thread for each of its {queues} queues");
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_for_threads(queues as usize)?;
         let director = server.within(|| Director::start(SERVER_DEVICE))?;
         Ok(director.map(|_director| Self { _director, client, server }))
+    }
+}
+
+fn wait_for_threads(wanted: usize) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        let found = queue_threads()?.len();
+        if found == wanted {
+            return Ok(());
+        }
+        if start.elapsed() > PATIENCE {
+            bail!("{DEVICE}: there are {found} threads of queues instead of {wanted}");
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use evenkeel_bench::irq::Part as IrqPart;
 use evenkeel_bench::levers;
 use evenkeel_bench::sais::{Part as SaisPart, Reader};
 use evenkeel_experiment::guest::Clock;
@@ -63,6 +64,34 @@ pub enum BenchPart {
     /// Compare packets processed on the consumer's CPU with the kernel's ways, in memory and between
     /// network namespaces.
     Sais(SaisBenchArgs),
+    /// Compare `evenkeel irq run` with the kernel's ways and irqbalance on a virtual card with many
+    /// queues: packets brought to their consumers, and a program beside a hot queue (root, about an
+    /// hour).
+    Irq(IrqBenchArgs),
+}
+
+/// `evenkeel-lab bench irq`.
+#[derive(Debug, Args)]
+pub struct IrqBenchArgs {
+    /// Measure only these parts: queues (packets received by many queues), noise (a program beside a
+    /// hot queue) [default: both].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub parts: Vec<IrqPart>,
+    /// Measure few rows in few runs, which decides nothing (about two minutes).
+    #[arg(long, conflicts_with = "from")]
+    pub quick: bool,
+    /// Measure nothing: show the file of an earlier --json (with --markdown or --html, as a page).
+    #[arg(long, value_name = "FILE", conflicts_with = "parts")]
+    pub from: Option<PathBuf>,
+    /// Write the rows as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write everything as a Markdown page.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Write everything as an HTML page with charts, which needs no other file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// `evenkeel-lab bench refill`.

@@ -12,7 +12,7 @@ use evenkeel::cli::completion::{
 };
 use evenkeel_bench::capability::{Case, Method, Subject};
 use evenkeel_bench::sais::Part;
-use evenkeel_bench::{levers, make_noise};
+use evenkeel_bench::{irq, levers, make_noise};
 use evenkeel_experiment::guest::Clock;
 use evenkeel_keel::{Mode, Zone};
 use evenkeel_machine::{Costs, PRESETS};
@@ -20,7 +20,7 @@ use evenkeel_repro::papers;
 use evenkeel_sim::SHAPES;
 
 /// Options with such values.
-const OPTIONS: [Offer; 12] = [
+const OPTIONS: [Offer; 13] = [
     (&["noise"], "kind", || make_noise::kinds().map(CompletionCandidate::new).collect()),
     (&["repro"], "paper", || {
         papers().map(|(number, _)| CompletionCandidate::new(number)).collect()
@@ -30,6 +30,7 @@ const OPTIONS: [Offer; 12] = [
     (&["bench", "capability"], "contestants", || words(&Method::ALL.map(Method::name))),
     (&["bench", "capability"], "programs", || words(&Subject::ALL.map(Subject::name))),
     (&["bench", "sais"], "parts", || words(&Part::ALL.map(Part::name))),
+    (&["bench", "irq"], "parts", || words(&irq::Part::ALL.map(irq::Part::name))),
     (&["bench", "keel"], "clocks", clocks),
     (&["bench", "ias"], "clocks", clocks),
     (&["bench", "balance"], "clocks", clocks),
@@ -170,6 +171,7 @@ mod tests {
             ("sim run hogs --ias-mode", 2),
             ("bench free --clocks", 2),
             ("bench sais --parts", 5),
+            ("bench irq --parts", 2),
         ] {
             let found = offered(&format!("evenkeel-lab {line} "));
             assert_eq!(found.len(), count, "{line}: {found:?}");

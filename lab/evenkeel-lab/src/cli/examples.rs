@@ -206,6 +206,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[("One part, briefly:", "evenkeel-lab bench sais --parts placement --quick")],
     ),
     (
+        "evenkeel-lab-bench-irq",
+        &[("One part, briefly:", "evenkeel-lab bench irq --parts queues --quick")],
+    ),
+    (
         "evenkeel-lab-repro",
         &[
             ("Does it work here?", "evenkeel-lab repro 002 --quick"),
