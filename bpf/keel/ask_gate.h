@@ -139,9 +139,13 @@ KEEL_PART int keep_refusal(struct task_struct *p __arg_trusted, u32 src_cpu, u32
 static __always_inline void count_refusal(struct cpu_state *c, struct task_struct *p, u32 src_cpu,
 					  u32 reason, u32 verdict, u64 now)
 {
+	u64 at_ns;
+
 	count_verdict(c, verdict);
 	c->counters[BOUNDED(COUNT_REFUSE_WAKE + reason, MAX_COUNTERS)]++;
-	if (now - c->decision[BOUNDED(c->decided - 1, MAX_DECISIONS)].at_ns >= DECISION_SAMPLE_NS)
+	at_ns = c->decision[BOUNDED(c->decided - 1, MAX_DECISIONS)].at_ns;
+	/* A cheap clock may be behind the last record. */
+	if (now > at_ns && now - at_ns >= DECISION_SAMPLE_NS)
 		keep_refusal(p, src_cpu, reason, verdict, now);
 }
 

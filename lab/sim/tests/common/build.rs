@@ -19,15 +19,22 @@ fn root() -> PathBuf {
 
 /// The keel with a fault: in this file of its source, `fault` replaces `text`.
 pub fn with_fault(file: &str, text: &str, fault: &str) -> Vec<u8> {
+    with_faults(&[(file, text, fault)])
+}
+
+/// The same with several faults, each a file, the text in it, and what replaces that.
+pub fn with_faults(faults: &[(&str, &str, &str)]) -> Vec<u8> {
     let root = root();
     let dir = tempfile::tempdir().unwrap();
     for part in ["bpf", "policy", "lab/sim/native"] {
         copy(&root.join(part), &dir.path().join(part));
     }
-    let path = dir.path().join(file);
-    let source = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(source.matches(text).count(), 1, "{file}: {text}");
-    std::fs::write(&path, source.replace(text, fault)).unwrap();
+    for (file, text, fault) in faults {
+        let path = dir.path().join(file);
+        let source = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(source.matches(text).count(), 1, "{file}: {text}");
+        std::fs::write(&path, source.replace(text, fault)).unwrap();
+    }
     compile_in(dir.path(), "bpf/keel/keel.bpf.c", "cc", &["-O1", "-Wno-unused"])
 }
 
