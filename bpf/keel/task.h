@@ -224,7 +224,8 @@ static __always_inline void note_run_time(struct task_state *t, u64 ran_ns)
 /* The task runs from now on: counts the time up to now as rest, for a gate that looks at it. */
 static __always_inline void note_rest(struct task_state *t, u64 now)
 {
-	u64 rest_ns = now - t->share_since_ns;
+	/* The task may have run on another CPU, and clocks of two CPUs may differ a little. */
+	u64 rest_ns = now > t->share_since_ns ? now - t->share_since_ns : 0;
 	struct gate_params gate;
 
 	t->share_since_ns = now;

@@ -5,11 +5,14 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::build::with_faults;
-use common::{Sim, caches};
-use evenkeel_keel::{Gate, Level, Options};
-use evenkeel_sim::Scheduler;
-use evenkeel_sim::program::Workload;
+use common::{MS, Sim, caches, hog, only};
+use evenkeel_keel::{Balance, Gate, IdleWait, Level, Options};
+use evenkeel_machine::CpuSet;
+use evenkeel_sim::program::{Change, TaskPlan, Workload};
+use evenkeel_sim::{Mask, Scheduler};
 
 /// How many refusals a keel keeps less than a sample after the one before. Its cheap clock is by turns
 /// 1 ms behind.
@@ -44,4 +47,52 @@ fn kept_early(has_guard: bool) -> u64 {
 fn a_clock_that_is_behind_keeps_no_refusal_early() {
     assert_eq!(kept_early(true), 0);
     assert!(kept_early(false) > 0);
+}
+
+/// A task runs on CPU 0 for 7 s, and then on CPU 1, where the clock is 2 ms behind. When faster CPUs
+/// idle, the gate is asked about it: how often it had its prize for 5 s, and how often it migrated.
+fn prized_and_moved(has_guard: bool) -> (u64, u64) {
+    let counted = "\tsim_host->calls++;\n\treturn sim_host->now_ns;\n";
+    let ahead = "\tsim_host->calls++;\n\
+                 \treturn sim_host->now_ns + (sim_host->cpu ? 0 : 2000000);\n";
+    let mut faults = vec![("lab/sim/native/kernel.h", counted, ahead)];
+    if !has_guard {
+        let guarded = "u64 rest_ns = now > t->share_since_ns ? now - t->share_since_ns : 0;";
+        faults.push(("bpf/keel/task.h", guarded, "u64 rest_ns = now - t->share_since_ns;"));
+    }
+    let mut options = Options {
+        gate: Gate::Zone,
+        max_idle_wait: IdleWait::NEVER,
+        balance: Balance::Capability,
+        parts: "active".parse().unwrap(),
+        ..Options::default()
+    };
+    for (name, value) in
+        [("zone", "warm-low"), ("bal_cpus_avg_enable", "1"), ("balance_idle_cal", "1")]
+    {
+        options.set_parameter(name, value).unwrap();
+    }
+    let scheduler = Scheduler::Built(options, with_faults(&faults).into());
+    let mut sim = Sim { scheduler, ..Sim::new(caches(3, 1)) }
+        .task(TaskPlan { allowed: only(0), ..hog(90_000 * MS) });
+    let to = |allowed| Change::Affinity { task: 0, allowed };
+    sim.workload.changes = vec![
+        (7_000 * MS, to(only(1).unwrap())),
+        (7_050 * MS, to(Arc::new(Mask::from(&CpuSet::first(3))))),
+        (7_100 * MS, Change::Told(vec![1024, 400, 1024])),
+    ];
+    sim.workload.duration_ns = 7_300 * MS;
+    let outcome = sim.outcome();
+    assert_eq!(outcome.end, None, "{}", outcome.dump);
+    let counters = &outcome.counters;
+    (counters["gate_prized"], counters["move_active"] + counters["move_idle"])
+}
+
+/// A task keeps its prize when it comes to a CPU with a clock that is a little behind.
+#[test]
+fn a_clock_that_is_behind_takes_no_prize() {
+    let (prized, moved) = prized_and_moved(true);
+    assert!(prized > 0 && moved == 0, "prized {prized}, moved {moved}");
+    let (prized, moved) = prized_and_moved(false);
+    assert!(prized == 0 && moved > 0, "prized {prized}, moved {moved}");
 }
