@@ -315,7 +315,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		WRITE_ONCE(c->lodges, !keeps);
 		set_slice(prev, READ_ONCE(tunables.slice_ns));
 	} else {
-		unpublish_space(own);
+		end_turn(own, c);
 		note_idle(own, c);
 	}
 }

@@ -77,14 +77,19 @@ static __always_inline bool publish_space(struct publication *publication, u32 c
 	return space;
 }
 
-/* An idle master aggregates nothing. */
-static __always_inline void unpublish_space(u32 cpu)
+/*
+ * The CPU is about to idle: no space has its turn there any more, and a master aggregates nothing. A
+ * turn that went on would let a task of its space run without being published.
+ */
+static __always_inline void end_turn(u32 cpu, struct cpu_state *c)
 {
 	struct publication *publication;
 	bool is_master;
 
 	if (settings.order != ORDER_IAS)
 		return;
+	if (takes_turns())
+		WRITE_ONCE(c->turn_space, 0);
 	publication = find_publication(cpu, &is_master);
 	if (publication && is_master)
 		publish_space(publication, cpu, 0);
