@@ -289,6 +289,7 @@ void KEEL_OPS(keel_dispatch, s32 own, struct task_struct *prev)
 		if (should_migrate(prev, t, c) ||
 		    (settings.parts & PARTS_CHANGE && c->change_with &&
 		     should_exchange(prev, own, now))) {
+			end_turn(own, c);
 			note_idle(own, c);
 			return;
 		}

@@ -5,11 +5,14 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::build::with_faults;
-use common::{MS, Sim, only, paper};
-use evenkeel_keel::{Aggregation, Options, Order};
-use evenkeel_sim::program::{Op, TaskPlan};
-use evenkeel_sim::{Outcome, Scheduler};
+use common::{MS, Sim, hog, only, paper};
+use evenkeel_keel::{Aggregation, Balance, Options, Order};
+use evenkeel_machine::{Costs, CpuSet, Machine};
+use evenkeel_sim::program::{Change, Op, TaskPlan};
+use evenkeel_sim::{Mask, Outcome, Scheduler};
 
 /// A file of the keel's source, a text in it, and what replaces that.
 type Fault = (&'static str, &'static str, &'static str);
@@ -53,4 +56,45 @@ fn a_turn_ends_when_its_cpu_idles() {
     assert_eq!(unpublished(&[]), 0);
     let goes_on = ("bpf/keel/sibling.h", "\t\tWRITE_ONCE(c->turn_space, 0);\n", "\t\t(void)0;\n");
     assert!(unpublished(&[goes_on]) > 10);
+}
+
+/// When a CPU begins to idle: counts it if it publishes a space as a master.
+const PUBLISHES: Fault = (
+    "bpf/keel/tick.h",
+    "\tif (idle) {\n\t\tnote_returned(c);\n",
+    "\tif (idle) {\n\
+     \t\tbool leads;\n\
+     \t\tstruct publication *published = find_publication(cpu, &leads);\n\
+     \t\tif (published && leads && published->space)\n\
+     \t\t\tcount_on(c, COUNT_SLOTLESS);\n\
+     \t\tnote_returned(c);\n",
+);
+
+/// The master, CPU 0, is the slower one of two CPUs. Its only task migrates while it runs, once the
+/// other CPU idles. How often CPU 0 idles and publishes.
+fn idle_and_published(faults: &[Fault]) -> u64 {
+    let text = "name = \"pair\"\nkinds = [{ cpus = \"0\", capability = 512 },\n\
+                { cpus = \"1\", capability = 1024 }]\n";
+    let machine = Machine { costs: Costs::none(), ..Machine::parse_toml(text, "pair").unwrap() };
+    let options = Options {
+        order: Order::Ias,
+        balance: Balance::Capability,
+        parts: "active".parse().unwrap(),
+        ..Options::default()
+    };
+    let mut sim = Sim::new(machine)
+        .task(TaskPlan { allowed: only(0), ..hog(1_000 * MS) })
+        .task(TaskPlan { space: 1, allowed: only(1), ..hog(100 * MS) });
+    let allowed = Arc::new(Mask::from(&CpuSet::first(2)));
+    sim.workload.changes = vec![(20 * MS, Change::Affinity { task: 0, allowed })];
+    let outcome = run(sim, options, &[&[PUBLISHES][..], faults].concat());
+    assert_eq!(outcome.counters["move_active"], 1, "{:?}", outcome.counters);
+    outcome.counters["slotless"]
+}
+
+#[test]
+fn a_master_without_its_task_publishes_nothing() {
+    assert_eq!(idle_and_published(&[]), 0);
+    let kept = ("bpf/keel/queue.h", "\t\t\tend_turn(own, c);\n", "");
+    assert!(idle_and_published(&[kept]) > 0);
 }
