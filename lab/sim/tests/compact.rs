@@ -11,8 +11,10 @@ use std::collections::BTreeMap;
 use evenkeel_invariants::{Left, What};
 use evenkeel_keel::{Gate, Options};
 use evenkeel_machine::{Costs, Machine};
+use evenkeel_sim::Scheduler;
 use evenkeel_sim::program::{Op, TaskPlan};
 
+use common::build::with_faults;
 use common::{MS, Sim, caches};
 
 const CPUS: u32 = 8;
@@ -41,14 +43,14 @@ fn machine() -> Machine {
     Machine { costs, ..caches(2, CPUS / 2) }
 }
 
+fn options(compact: bool) -> Options {
+    let gate = if compact { Gate::Zone } else { Gate::Always };
+    Options { gate, compact, ..Options::default() }
+}
+
 /// Tasks that sleep most of the time want so many percent of the CPUs.
-fn measure(compact: bool, load_pct: u64) -> Figures {
-    let mut options = Options::default();
-    if compact {
-        options.gate = Gate::Zone;
-        options.compact = true;
-    }
-    let mut sim = Sim::keel_with(machine(), options);
+fn load(sim: Sim, load_pct: u64) -> Sim {
+    let mut sim = sim;
     let sleep_ns =
         WORK_NS * (100 * TASKS - load_pct * u64::from(CPUS)) / (load_pct * u64::from(CPUS));
     for at in 0..TASKS {
@@ -56,6 +58,11 @@ fn measure(compact: bool, load_pct: u64) -> Figures {
         sim = sim.task(TaskPlan { space: at as u32, ..TaskPlan::new("light", ops) });
     }
     sim.workload.duration_ns = LASTS_NS;
+    sim
+}
+
+fn measure(compact: bool, load_pct: u64) -> Figures {
+    let sim = load(Sim::keel_with(machine(), options(compact)), load_pct);
     let mut simulation = sim.simulation();
     simulation.records = true;
     let outcome = simulation.run().unwrap();
@@ -111,4 +118,31 @@ fn with_more_work_it_changes_nothing_much() {
     let (always, compact) = (measure(false, 50), measure(true, 50));
     println!("load 50 %: always {always:?}, compact {compact:?}");
     assert!(compact.done >= 0.99 * always.done);
+}
+
+/// How often compaction places a task, if it ends above this utilisation.
+fn compacted(load_pct: u64, limit: &str) -> u64 {
+    let passed = "\tif (!t || enough >= settings.online)\n\t\treturn NO_CPU;\n";
+    let counted = format!("{passed}\tcount(COUNT_SLOTLESS);\n");
+    let build = with_faults(&[
+        ("bpf/keel/place.h", passed, counted.as_str()),
+        ("policy/gate.h", "(u64)mean_utilisation * 100 > WARM_MIN_PCT * FULL || enough", limit),
+    ]);
+    let scheduler = Scheduler::Built(options(true), build.into());
+    let outcome = load(Sim { scheduler, ..Sim::new(machine()) }, load_pct).outcome();
+    assert_eq!(outcome.end, None, "{}", outcome.dump);
+    outcome.counters["slotless"]
+}
+
+/// Work gathers only in the cold zone. At 35 % seven of the eight CPUs would be enough for the work, but
+/// the machine is warm.
+#[test]
+fn above_the_cold_zone_work_does_not_gather() {
+    let limited = "(u64)mean_utilisation * 100 > WARM_MIN_PCT * FULL || enough";
+    let (warm, unlimited) = (compacted(35, limited), compacted(35, "enough"));
+    let cold = compacted(20, limited);
+    println!(
+        "compaction places {cold} tasks at 20 %, {warm} at 35 %, without its limit {unlimited}"
+    );
+    assert!(3 * warm < unlimited && 3 * warm < cold);
 }
