@@ -142,23 +142,30 @@ fn a_search_is_bounded_however_many_tasks_wait() {
 }
 
 /// In all other tests simulations end without a violation. Here the checker finds a sibling that is
-/// passed over.
+/// passed over: the index loses tasks, or a search finds nothing in a row of more than eight.
 #[test]
 fn an_index_that_loses_tasks_is_caught() {
-    let forgets = with_fault(
-        "bpf/keel/index.h",
-        "	insert_row_entry(cpu, t->listed_as, t->vruntime, p->pid, t->weight);\n",
-        "	if (p->pid & 1)\n		insert_row_entry(cpu, t->listed_as, t->vruntime, p->pid, t->weight);\n",
-    );
-    let mut workload = Workload::by_name(GROUPS, 1).unwrap();
+    let insert = "	insert_row_entry(cpu, t->listed_as, t->vruntime, p->pid, t->weight);\n";
+    let (forgets, finds) = (format!("	if (p->pid & 1)\n	{insert}"), "if (entry->tag == tag) {\n");
+    let misses = "if (entry->tag == tag && row->count <= 8) {\n";
+    for (load, file, text, fault) in [
+        (GROUPS, "bpf/keel/index.h", insert, forgets.as_str()),
+        (CROWD, "bpf/keel/row.h", finds, misses),
+    ] {
+        let build = with_fault(file, text, fault);
+        let outcome = judged(load, Scheduler::Built(literal(), build.into()));
+        let named = |broken: &evenkeel_sim::Broken| broken.violation.invariant == "siblings_first";
+        assert!(outcome.broken.iter().any(named), "{file}: {:?}", outcome.broken);
+    }
+}
+
+/// Programs in which the checker `siblings_first` judges each pick: the bonus is in ns.
+fn judged(load: &str, scheduler: Scheduler) -> Outcome {
+    let mut workload = Workload::by_name(load, 1).unwrap();
     let how = Aggregation { pid: 0, agg: 1, bonus_type: 0, bonus_value: 50 * MS, limit: 0 };
     workload.aggregate(Some(how));
-    let options = literal();
-    let scheduler = Scheduler::Built(options, forgets.into());
     let machine = Machine::preset("small").unwrap();
-    let outcome = Sim { workload, scheduler, ..Sim::new(machine) }.outcome();
-    let named = |broken: &evenkeel_sim::Broken| broken.violation.invariant == "siblings_first";
-    assert!(outcome.broken.iter().any(named), "{:?}", outcome.broken);
+    Sim { workload, scheduler, ..Sim::new(machine) }.outcome()
 }
 
 /// A kernel thread uses the address space that ran before it: siblings go on after it as before,
@@ -405,12 +412,15 @@ fn groups_follow_the_workloads_setting() {
     assert!(one.time_ns > two.time_ns, "ns: one group {}, two groups {}", one.time_ns, two.time_ns);
 }
 
+/// In no pick is a sibling passed over that goes first.
 #[test]
 fn neither_exact_nor_bounded_searches_miss_a_task() {
-    let exact = Scheduler::Exact(literal());
-    let (exact, bounded) = (memory(exact, Some(3), None), memory(ias(), Some(3), None));
-    assert_eq!(exact.counters["window"], 0);
-    assert_eq!(bounded.counters["window"], 0);
+    for scheduler in [Scheduler::Exact(literal()), ias()] {
+        let outcome = judged(CROWD, scheduler);
+        assert_eq!((&outcome.end, outcome.broken.len()), (&None, 0), "{:?}", outcome.broken);
+        let counters = &outcome.counters;
+        assert!(counters["window"] == 0 && counters["aggregate"] > 100, "{counters:?}");
+    }
 }
 
 /// A lone thread among a thousand siblings falls behind by at most the bonus and a slice. So it ends
