@@ -16,7 +16,8 @@ pub const CYCLICTEST: &str = "/usr/bin/cyclictest";
 /// bench-zone` more than 10,000 times.
 const WAKEUPS: &str = "1700";
 const INTERVAL_US: &str = "1000";
-/// cyclictest's histogram has a line for each microsecond, up to this.
+/// cyclictest's histogram has a line for each microsecond, up to this. Of what is longer it tells how
+/// often it was seen on each CPU, and each CPU's longest.
 const LONGEST_US: &str = "20000";
 /// The time between two wake-ups of an ordinary thread.
 const SLEEP: Duration = Duration::from_micros(1_300);
@@ -73,7 +74,8 @@ pub fn real_time() -> Result<Option<Latency>> {
 }
 
 /// The lines of cyclictest's histogram, all CPUs together: a time in microseconds, and how often it was
-/// seen on each CPU.
+/// seen on each CPU. What was too long for the histogram counts as long as its CPU's longest: rather too
+/// much than nothing.
 fn histogram(output: &str) -> Vec<(f64, u64)> {
     let lines = output.lines().filter(|line| !line.starts_with('#'));
     let line = |line: &str| {
@@ -82,7 +84,19 @@ fn histogram(output: &str) -> Vec<(f64, u64)> {
         let times: Option<u64> = words.map(|word| word.parse::<u64>().ok()).sum();
         Some((us * 1e-6, times?))
     };
-    lines.filter_map(line).collect()
+    let mut seen: Vec<(f64, u64)> = lines.filter_map(line).collect();
+    let longest = of_each_cpu(output, "# Max Latencies:");
+    let overflows = of_each_cpu(output, "# Histogram Overflows:");
+    let too_long = longest.into_iter().map(|us| us as f64 * 1e-6).zip(overflows);
+    seen.extend(too_long.filter(|(_, times)| *times > 0));
+    seen.sort_by(|a, b| a.0.total_cmp(&b.0));
+    seen
+}
+
+/// The numbers in the line of cyclictest's output that begins so, one for each CPU.
+fn of_each_cpu(output: &str, begins: &str) -> Vec<u64> {
+    let line = output.lines().find_map(|line| line.strip_prefix(begins)).unwrap_or_default();
+    line.split_whitespace().map_while(|word| word.parse().ok()).collect()
 }
 
 /// Ordinary threads that sleep until a time.
@@ -140,6 +154,21 @@ mod tests {
         assert!((latency.p99 - 12e-6).abs() < 1e-12, "{latency:?}");
         assert!((latency.max - 40e-6).abs() < 1e-12, "{latency:?}");
         assert_eq!(Latency::of(&histogram("T: 0\n")), None);
+    }
+
+    /// Two waits of the first CPU were longer than the histogram, one of them 31 ms.
+    #[test]
+    fn latencies_beyond_the_histogram_count() {
+        let output = "# Histogram\n000003 000090\t000098\n# Total: 000000090 000000098\n\
+                      # Min Latencies: 00003 00003\n# Avg Latencies: 00600 00003\n\
+                      # Max Latencies: 31000 00003\n# Histogram Overflows: 00002 00000\n\
+                      # Histogram Overflow at cycle number:\n# Thread 0: 00010 00011\n";
+        let latency = Latency::of(&histogram(output)).unwrap();
+        assert!((latency.max - 31e-3).abs() < 1e-9, "{latency:?}");
+        let mean = (188.0 * 3e-6 + 2.0 * 31e-3) / 190.0;
+        assert!((latency.mean - mean).abs() < 1e-9, "{latency:?}");
+        // 189 of 190 are 99 of 100: the second longest.
+        assert!((latency.p99 - 31e-3).abs() < 1e-9, "{latency:?}");
     }
 
     #[test]
