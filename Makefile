@@ -305,6 +305,7 @@ bench-ias: build
 	@scripts/setup keel
 	@scripts/emulator
 	@scripts/kernel 6.18
+	-@scripts/peers scx_lavd
 	$(LAB) bench ias --rounds 6 --json target/ias.json --markdown docs/results/ias.md
 
 ## make bench-balance  programs on unequal CPUs, in virtual machines; writes docs/results/balance.md
@@ -321,6 +322,7 @@ bench-zone: build
 	@scripts/setup keel
 	@scripts/emulator
 	@scripts/kernel 6.18
+	-@scripts/peers scx_lavd
 	$(LAB) bench zone --rounds 6 --json target/zone.json --markdown docs/results/zone.md
 
 ## make bench-free     programs under the keel on a real kernel, in virtual machines, and in the

@@ -12,7 +12,7 @@ mod staggered;
 
 use anyhow::Result;
 
-use crate::keel::{ENQUEUE_DISPATCH, USUAL};
+use crate::keel::{ENQUEUE_DISPATCH, LAVD, USUAL};
 use evenkeel_experiment::guest::{self, Clock, GuestBench, Scheduler, eevdf, keel, peer};
 use evenkeel_experiment::{Aim, Contestant, Experiment, Kind, Metric, Options, Wanted, peers};
 
@@ -26,8 +26,6 @@ const PLAIN: &str = "capability-plain";
 const RUN: &str = "run";
 /// `evenkeel run` under [`CAPABILITY`].
 const BOTH: &str = "both";
-/// The peer that counts what is taken of CPUs.
-const LAVD: &str = "scx_lavd";
 
 const PARTS: &str = "--balance capability --parts active,turns";
 

@@ -19,8 +19,9 @@ mod turns;
 
 use anyhow::Result;
 
-use evenkeel_experiment::guest::{self, Clock, GuestBench, eevdf, keel};
-use evenkeel_experiment::{Aim, Experiment, Options};
+use crate::keel::LAVD;
+use evenkeel_experiment::guest::{self, Clock, GuestBench, eevdf, keel, peer};
+use evenkeel_experiment::{Aim, Experiment, Options, peers};
 
 /// The keel's baseline.
 const FAIR: &str = "fair";
@@ -57,7 +58,7 @@ pub fn run(options: &Options) -> Result<i32> {
 }
 
 fn bench(aims: Vec<Aim>) -> GuestBench {
-    let experiment = Experiment {
+    let mut experiment = Experiment {
         name: "ias",
         title: "Benchmarks: sibling aggregation",
         intro: "",
@@ -88,6 +89,7 @@ fn bench(aims: Vec<Aim>) -> GuestBench {
         reading: READING,
         lists: vec![guest::machines()],
     };
+    experiment.contestants.extend(peers::find(LAVD).map(peer));
     GuestBench {
         experiment,
         programs: &[round::SYSBENCH],
@@ -128,6 +130,11 @@ mod tests {
             assert!(names().any(|name| name == aim.contestant), "{aim:?}");
             assert!(aim.wanted.against().is_none_or(|other| names().any(|name| name == other)));
         }
+    }
+
+    #[test]
+    fn the_peer_takes_part() {
+        assert!(bench(Vec::new()).experiment.contestants.iter().any(|one| one.name == LAVD));
     }
 
     #[test]

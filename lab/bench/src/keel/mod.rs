@@ -18,7 +18,10 @@ use evenkeel_experiment::guest::{self, Clock, GuestBench, eevdf, keel, peer};
 use evenkeel_experiment::{Experiment, Options, peers};
 
 /// Peers for everyday use of a machine: they take part unless others are named.
-pub const PEERS: [&str; 4] = ["scx_flash", "scx_bpfland", "scx_cosmos", "scx_lavd"];
+pub const PEERS: [&str; 4] = ["scx_flash", "scx_bpfland", "scx_cosmos", LAVD];
+/// The peer for unequal CPUs and urgent tasks, which also lets little work gather on few CPUs: it takes
+/// part in the benchmarks of all policies.
+pub const LAVD: &str = "scx_lavd";
 /// The keel's name in the report.
 const KEEL: &str = "keel";
 

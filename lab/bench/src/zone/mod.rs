@@ -16,9 +16,9 @@ mod urgent;
 
 use anyhow::Result;
 
-use crate::keel::ENQUEUE_DISPATCH;
-use evenkeel_experiment::guest::{self, Clock, EEVDF, GuestBench, eevdf, keel};
-use evenkeel_experiment::{Aim, Experiment, Kind, Metric, Options, Wanted};
+use crate::keel::{ENQUEUE_DISPATCH, LAVD};
+use evenkeel_experiment::guest::{self, Clock, EEVDF, GuestBench, eevdf, keel, peer};
+use evenkeel_experiment::{Aim, Experiment, Kind, Metric, Options, Wanted, peers};
 
 /// The keel that may balance at any time.
 const ALWAYS: &str = "always";
@@ -90,7 +90,7 @@ pub fn run(options: &Options) -> Result<i32> {
 }
 
 fn bench() -> GuestBench {
-    let experiment = Experiment {
+    let mut experiment = Experiment {
         name: "zone",
         title: "Benchmarks: operation zones",
         intro: "",
@@ -134,6 +134,7 @@ fn bench() -> GuestBench {
         reading: READING,
         lists: vec![guest::machines()],
     };
+    experiment.contestants.extend(peers::find(LAVD).map(peer));
     GuestBench {
         experiment,
         programs: &[urgent::CYCLICTEST, background::STRESS, crate::keel::HACKBENCH],
@@ -184,8 +185,8 @@ fn aims() -> Vec<Aim> {
 }
 
 const READING: &str = "\
-- `eevdf`, `always` and `warm-high` are measured at all loads, `still` from 40 to 75 %, `strict` at \
-60 % and at the paper's full load, the other levels at 60 %, where they differ most.
+- `eevdf`, `always` and `warm-high` are measured at all loads, `still` and `scx_lavd` from 40 to 75 %, \
+`strict` at 60 % and at the paper's full load, the other levels at 60 %, where they differ most.
 - The CPUs are under two last-level caches. Within a cache the gate is not asked, except by \
 `strict`: so *moves* counts migrations between the caches.
 - Computations of the background are counted over all CPUs, of which the emulator executes one \
@@ -216,6 +217,15 @@ than those that migrate.
 mod tests {
     use super::background::Load;
     use super::*;
+
+    #[test]
+    fn the_peer_takes_part_and_has_no_counters_of_the_keel() {
+        let experiment = bench().experiment;
+        let found = experiment.contestants.iter().find(|one| one.name == LAVD);
+        assert!(found.is_some_and(|one| !round::is_keel(one)));
+        assert!(round::is_keel(experiment.contestant(HIGH).unwrap()));
+        assert_eq!(round::loads(LAVD), Load::BAND);
+    }
 
     #[test]
     fn all_that_is_wanted_is_measured() {

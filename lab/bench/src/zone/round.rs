@@ -11,9 +11,9 @@ use super::background::{Background, Load};
 use super::{
     ALWAYS, ASKED, COLD, ENQUEUE_DISPATCH, HIGH, METRICS, SELECT_CPU, STILL, STRICT, looks, urgent,
 };
-use crate::keel;
-use evenkeel_experiment::guest::{EEVDF, Inside};
-use evenkeel_experiment::{Figures, Metric};
+use crate::keel::{self, LAVD};
+use evenkeel_experiment::guest::{EEVDF, Inside, Scheduler};
+use evenkeel_experiment::{Contestant, Figures, Metric};
 
 /// The contestant that compares the mean of all CPUs.
 pub const MEAN: &str = "warm-high-mean";
@@ -82,10 +82,15 @@ fn costs(inside: &Inside, figures: &mut Figures) -> Result<()> {
 pub fn loads(contestant: &str) -> &'static [Load] {
     match contestant {
         EEVDF | ALWAYS | HIGH => &Load::ALL,
-        STILL => &Load::BAND,
+        STILL | LAVD => &Load::BAND,
         STRICT => &Load::PAPER,
         _ => &Load::LEVELS,
     }
+}
+
+/// Whether it is the keel, which counts what it does.
+pub fn is_keel(contestant: &Contestant<Scheduler>) -> bool {
+    matches!(contestant.how, Scheduler::Keel(_))
 }
 
 fn beside(
@@ -95,7 +100,7 @@ fn beside(
     figures: &mut Figures,
 ) -> Result<()> {
     std::thread::sleep(SETTLE);
-    let is_keel = inside.contestant.name != EEVDF;
+    let is_keel = is_keel(inside.contestant);
     let tries = || if is_keel { counted(|name| name.starts_with("try_")) } else { Ok(0.0) };
     let (begun, before, tried) = (Instant::now(), background.done(), tries()?);
     let sleepers = urgent::Sleepers::start(inside.cpus, urgent::SLEEPS)?;
