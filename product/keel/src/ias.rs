@@ -126,7 +126,7 @@ impl Search {
 
 impl Ias {
     pub fn new(settings: IasSettings, options: IasOptions) -> Self {
-        let (helper, mode) = (options.auto.then(Watch::default), options.mode);
+        let (helper, mode) = (options.auto.then(|| Watch::new(options.mode)), options.mode);
         Self { settings, helper, mode, ..Self::default() }
     }
 

@@ -31,7 +31,7 @@ impl Kernel {
         if !is_wanted || self.tape.is_some() {
             return;
         }
-        let auto = Auto::default();
+        let auto = Auto::new(self.scheduler.ias_mode());
         let first_ns = auto.interval_ns();
         self.helper = Some(Helper {
             auto,

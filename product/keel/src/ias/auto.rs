@@ -25,9 +25,13 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Multipliers, from none on; the largest is the bound. They are few, because each step costs a trial.
-pub const RUNGS: [u64; 3] = [0, 16, TOP];
-const TOP: u64 = 64;
+use super::options::Mode;
+
+/// Multipliers in the mode `paper`, from none on; the largest is the bound. The paper's own are 1 to 5.
+/// They are few, because each step costs a trial.
+const RUNGS: [u64; 6] = [0, 1, 3, 5, 16, 64];
+/// In the mode `rounds` a multiple of the last run is half a slice, whatever the multiplier.
+const ROUNDS_RUNGS: [u64; 2] = [0, 1];
 /// Units that a window of a trial must see, and one without, by which it is known whether the pace has
 /// fallen, ...
 const WINDOW_UNITS: u64 = 100;
@@ -140,18 +144,29 @@ pub struct Tuning {
 }
 
 /// What is known of all address spaces.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Auto {
+    rungs: &'static [u64],
     tuners: BTreeMap<u64, Tuner>,
 }
 
 impl Auto {
+    /// Nothing is known yet of spaces that aggregate in this mode.
+    pub fn new(mode: Mode) -> Self {
+        let rungs: &'static [u64] = match mode {
+            Mode::Paper => &RUNGS,
+            Mode::Rounds => &ROUNDS_RUNGS,
+        };
+        Self { rungs, tuners: BTreeMap::new() }
+    }
+
     /// Takes in what was seen during the last `window_ns`; spaces that are not in it are forgotten.
     pub fn look(&mut self, window_ns: u64, seen: &[Seen]) -> Vec<Tuning> {
         self.tuners.retain(|space, _| seen.iter().any(|seen| seen.space == *space));
         let mut changes = Vec::new();
         for seen in seen {
-            let tuner = self.tuners.entry(seen.space).or_default();
+            let rungs = self.rungs;
+            let tuner = self.tuners.entry(seen.space).or_insert_with(|| Tuner::new(rungs));
             let change = tuner.look(window_ns, seen);
             let change =
                 change.map(|(multiplier, why)| Tuning { space: seen.space, multiplier, why });
@@ -298,6 +313,7 @@ impl Trial {
 /// What is known of one space.
 #[derive(Debug, Clone)]
 struct Tuner {
+    rungs: &'static [u64],
     /// The multiplier that holds, and the one that is set now.
     held: u64,
     set: u64,
@@ -317,9 +333,10 @@ struct Tuner {
     fallen: u32,
 }
 
-impl Default for Tuner {
-    fn default() -> Self {
-        Self {
+impl Tuner {
+    fn new(rungs: &'static [u64]) -> Self {
+        let mut tuner = Self {
+            rungs,
             held: 0,
             set: 0,
             window: Window::default(),
@@ -328,19 +345,24 @@ impl Default for Tuner {
             rest: 0,
             next_rest: REST,
             silent: 0,
-            next_up: TOP,
+            next_up: 0,
             pace: None,
             fallen: 0,
-        }
+        };
+        tuner.next_up = tuner.top();
+        tuner
     }
-}
 
-/// The rung below a multiplier; none below none.
-fn below(multiplier: u64) -> u64 {
-    RUNGS.into_iter().rev().find(|rung| *rung < multiplier).unwrap_or(0)
-}
+    /// The largest multiplier.
+    fn top(&self) -> u64 {
+        self.rungs.last().copied().unwrap_or(0)
+    }
 
-impl Tuner {
+    /// The rung below a multiplier; none below none.
+    fn below(&self, multiplier: u64) -> u64 {
+        self.rungs.iter().rev().copied().find(|rung| *rung < multiplier).unwrap_or(0)
+    }
+
     fn look(&mut self, window_ns: u64, seen: &Seen) -> Option<(u64, Why)> {
         if self.settle_ns > 0 {
             self.settle_ns = self.settle_ns.saturating_sub(window_ns);
@@ -373,8 +395,8 @@ impl Tuner {
                 true => (self.next_rest, (self.next_rest * 2).min(MOST_REST)),
                 false => (self.rest, self.next_rest),
             };
-            let Self { held, set, next_up, .. } = *self;
-            *self = Self { set, rest, next_rest, next_up, ..Self::default() };
+            let Self { rungs, held, set, next_up, .. } = *self;
+            *self = Self { set, rest, next_rest, next_up, ..Self::new(rungs) };
             if held > 0 {
                 // To be told even where none was just tried against it.
                 self.set = 0;
@@ -406,7 +428,7 @@ impl Tuner {
         let held = self.held;
         if trial.is_upwards && !matches!(verdict, Verdict::Better(_)) {
             // The other rungs have their turns, too.
-            self.next_up = if below(other) > 0 { below(other) } else { TOP };
+            self.next_up = if self.below(other) > 0 { self.below(other) } else { self.top() };
         }
         match verdict {
             Verdict::Better(gain_pct) => {
@@ -448,7 +470,7 @@ impl Tuner {
         let other = match self.held {
             0 => self.next_up,
             _ if is_doubtful => 0,
-            held => below(held),
+            held => self.below(held),
         };
         let (is_upwards, unit) = (other > self.held, window.unit());
         let held = vec![window.pace(unit)];

@@ -10,6 +10,7 @@ use evenkeel_control::Peer;
 use procfs::process::{Process, Stat, all_processes};
 
 use super::auto::{Auto, Seen, Tuning};
+use super::options::Mode;
 use crate::visible::{When, may_see};
 
 /// Processes that used less of the time between two looks (one part in so many of a CPU) are left out.
@@ -44,14 +45,13 @@ pub(crate) struct Watch {
     pub tunings: BTreeMap<u32, Tuning>,
 }
 
-impl Default for Watch {
-    fn default() -> Self {
-        let (auto, before, tunings) = (Auto::default(), BTreeMap::new(), BTreeMap::new());
+impl Watch {
+    /// Nothing was seen yet of spaces that aggregate in this mode.
+    pub fn new(mode: Mode) -> Self {
+        let (auto, before, tunings) = (Auto::new(mode), BTreeMap::new(), BTreeMap::new());
         Self { auto, at: Instant::now(), before, tunings }
     }
-}
 
-impl Watch {
     /// Whether it is time for another look.
     pub fn is_due(&self) -> bool {
         self.at.elapsed() >= Duration::from_nanos(self.auto.interval_ns())
@@ -209,7 +209,7 @@ mod tests {
         // A test program has several threads; another one is there until it is joined.
         let (stop, stopped) = mpsc::channel::<()>();
         let other = std::thread::spawn(move || stopped.recv().is_ok());
-        let mut watch = Watch::default();
+        let mut watch = Watch::new(Mode::default());
         watch.look(&BTreeSet::new());
         assert!(watch.before.contains_key(&own));
         watch.look(&[own].into());

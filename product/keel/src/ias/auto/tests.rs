@@ -16,7 +16,11 @@ const SPACE: u64 = 7;
 
 impl World {
     fn new(seed: u64) -> Self {
-        Self { auto: Auto::default(), set: 0, drawn: seed | 1, changes: Vec::new() }
+        Self::of(Mode::Paper, seed)
+    }
+
+    fn of(mode: Mode, seed: u64) -> Self {
+        Self { auto: Auto::new(mode), set: 0, drawn: seed | 1, changes: Vec::new() }
     }
 
     /// Between -1 and 1.
@@ -77,6 +81,27 @@ fn it_climbs_as_long_as_that_pays() {
         assert_eq!(world.held(), best, "{:?}", world.decisions());
         assert!(world.decisions().iter().any(|(_, why)| matches!(why, Why::Better { .. })));
     }
+}
+
+/// It is the least multiplier that is not worse, down to the paper's own.
+#[test]
+fn it_ends_at_no_more_than_pays() {
+    for best in [1, 3, 5, 16] {
+        let mut world = World::new(3);
+        world.pass(3_000, 0.02, rising(best));
+        assert_eq!(world.held(), best, "{:?}", world.decisions());
+    }
+}
+
+/// Where spaces take turns all multipliers mean the same.
+#[test]
+fn in_rounds_there_is_one_multiplier() {
+    let mut world = World::of(Mode::Rounds, 3);
+    world.pass(600, 0.02, rising(64));
+    assert_eq!(world.held(), 1, "{:?}", world.decisions());
+    assert!(world.changes.iter().all(|change| change.multiplier <= 1), "{:?}", world.changes);
+    world.pass(600, 0.02, |multiplier| 8.0 - 2.0 * multiplier as f64);
+    assert_eq!(world.held(), 0, "{:?}", world.decisions());
 }
 
 #[test]
