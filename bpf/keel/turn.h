@@ -54,7 +54,8 @@ static __always_inline u64 get_running_vruntime(struct cpu_state *c, u64 now)
 	u64 vruntime = READ_ONCE(c->running_vruntime);
 	u64 weight = READ_ONCE(c->running_weight);
 
-	return order_charge(vruntime, now - since_ns, weight);
+	/* Clocks of two CPUs may differ a little. */
+	return order_charge(vruntime, now > since_ns ? now - since_ns : 0, weight);
 }
 
 /*

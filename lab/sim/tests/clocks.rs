@@ -8,10 +8,10 @@ mod common;
 use std::sync::Arc;
 
 use common::build::with_faults;
-use common::{MS, Sim, caches, hog, only};
+use common::{MS, Sim, caches, hog, only, paper};
 use evenkeel_keel::{Balance, Gate, IdleWait, Level, Options};
 use evenkeel_machine::CpuSet;
-use evenkeel_sim::program::{Change, TaskPlan, Workload};
+use evenkeel_sim::program::{Change, Op, TaskPlan, Workload};
 use evenkeel_sim::{Mask, Scheduler};
 
 /// How many refusals a keel keeps less than a sample after the one before. Its cheap clock is by turns
@@ -49,13 +49,17 @@ fn a_clock_that_is_behind_keeps_no_refusal_early() {
     assert!(kept_early(false) > 0);
 }
 
+/// In a simulation of this keel the clock of CPU 0 is so far ahead of the others, or behind them.
+fn skewed(first_ns: u64, others_ns: u64) -> [String; 2] {
+    let counted = "\tsim_host->calls++;\n\treturn sim_host->now_ns";
+    [format!("{counted};\n"), format!("{counted} + (sim_host->cpu ? {others_ns} : {first_ns});\n")]
+}
+
 /// A task runs on CPU 0 for 7 s, and then on CPU 1, where the clock is 2 ms behind. When faster CPUs
 /// idle, the gate is asked about it: how often it had its prize for 5 s, and how often it migrated.
 fn prized_and_moved(has_guard: bool) -> (u64, u64) {
-    let counted = "\tsim_host->calls++;\n\treturn sim_host->now_ns;\n";
-    let ahead = "\tsim_host->calls++;\n\
-                 \treturn sim_host->now_ns + (sim_host->cpu ? 0 : 2000000);\n";
-    let mut faults = vec![("lab/sim/native/kernel.h", counted, ahead)];
+    let [equal, ahead] = skewed(2 * MS, 0);
+    let mut faults = vec![("lab/sim/native/kernel.h", equal.as_str(), ahead.as_str())];
     if !has_guard {
         let guarded = "u64 rest_ns = now > t->share_since_ns ? now - t->share_since_ns : 0;";
         faults.push(("bpf/keel/task.h", guarded, "u64 rest_ns = now - t->share_since_ns;"));
@@ -95,4 +99,34 @@ fn a_clock_that_is_behind_takes_no_prize() {
     assert!(prized > 0 && moved == 0, "prized {prized}, moved {moved}");
     let (prized, moved) = prized_and_moved(false);
     assert!(prized == 0 && moved > 0, "prized {prized}, moved {moved}");
+}
+
+/// How often a task of little weight preempts one of much weight on CPU 1. It gets more than its share
+/// there, so that it is never ahead. A task on CPU 0, where the clock is 2 ms behind, wakes it.
+fn preempted(has_guard: bool) -> u64 {
+    let [equal, behind] = skewed(0, 2 * MS);
+    let mut faults = vec![("lab/sim/native/kernel.h", equal.as_str(), behind.as_str())];
+    if !has_guard {
+        let guarded = "now > since_ns ? now - since_ns : 0, weight)";
+        faults.push(("bpf/keel/turn.h", guarded, "now - since_ns, weight)"));
+    }
+    let scheduler = Scheduler::Built(Options::default(), with_faults(&faults).into());
+    let waker = vec![Op::Sleep(3 * MS), Op::Run(MS / 10), Op::Send(0), Op::Receive(1), Op::Goto(0)];
+    let wakee = vec![Op::Receive(0), Op::Run(MS / 10), Op::Send(1), Op::Goto(0)];
+    let mut sim = Sim { scheduler, ..Sim::new(paper(2)) }
+        .task(TaskPlan { allowed: only(0), ..TaskPlan::new("waker", waker) })
+        .task(TaskPlan { allowed: only(1), ..TaskPlan::new("wakee", wakee) })
+        .task(TaskPlan { allowed: only(1), nice: -20, ..hog(90_000 * MS) });
+    sim.workload.channels = 2;
+    sim.workload.duration_ns = 4_000 * MS;
+    let outcome = sim.outcome();
+    assert_eq!(outcome.end, None, "{}", outcome.dump);
+    outcome.counters["preempt"]
+}
+
+/// A task that has just got its CPU, by a clock that is ahead of the waker's, has not run for ever.
+#[test]
+fn a_clock_that_is_behind_preempts_no_task_in_vain() {
+    let (with_guard, without) = (preempted(true), preempted(false));
+    assert!(10 * with_guard < without, "{with_guard} preemptions, without the guard {without}");
 }
