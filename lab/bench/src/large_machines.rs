@@ -19,14 +19,18 @@ use evenkeel_capability::{
 };
 use evenkeel_experiment::cells::Cells;
 use evenkeel_experiment::display::Display;
-use evenkeel_experiment::{AimRow, Wanted, interrupt};
+use evenkeel_experiment::{AimRow, Document, Wanted, interrupt};
 use evenkeel_machine::CpuSet;
 use evenkeel_shares::partition::divide;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cost_page::{Files, Shown};
 use common::model::{Core, Program, run as run_model};
 use common::{INTERVAL_NS, MS};
+
+/// The version of [`Report`] as a document.
+pub const FORMAT: u32 = 1;
 
 /// CPUs of the machines.
 static CPUS: [usize; 3] = [16, 64, 128];
@@ -68,9 +72,11 @@ impl Kind {
 }
 
 /// The figures of one time between barriers on one machine.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Row {
+    /// CPUs of the machine: half of them are fast, the others run at half of the pace.
     cpus: usize,
+    /// The time between two barriers, on the fast CPUs.
     phase_ms: u64,
     /// How many times as fast as without `evenkeel run`, by kind.
     gains: Vec<f64>,
@@ -80,11 +86,14 @@ struct Row {
     of_bound: f64,
 }
 
-/// All figures.
-#[derive(Debug, Serialize)]
-struct Report {
+/// What `run` and `run --shares` do on large machines, calculated.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Report {
+    /// How threads wait, and whether their work is even: the order of the figures in each row.
     kinds: Vec<String>,
+    /// Each machine with each time between barriers.
     rows: Vec<Row>,
+    /// What was wanted of each machine, by its worst program.
     wanted: Vec<AimRow>,
 }
 
@@ -112,7 +121,7 @@ pub fn run(files: &Files, is_quick: bool) -> Result<i32> {
     let kinds = KINDS.map(Kind::name).to_vec();
     let wanted = wanted(&rows);
     let report = Report { kinds, rows, wanted };
-    files.write(&report, &shown(&report))?;
+    files.write(&Document::new(FORMAT, &report), &shown(&report))?;
     Ok(0)
 }
 

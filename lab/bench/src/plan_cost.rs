@@ -84,7 +84,7 @@ pub struct Report {
     plan_ms: f64,
     /// `cbinfo` or `procfs`.
     accounting: String,
-    /// Nothing where instructions were not counted.
+    /// What was wanted, and what came out; empty where instructions were not counted.
     wanted: Vec<AimRow>,
 }
 

@@ -53,6 +53,7 @@ pub struct Report {
     is_optimised: bool,
     /// Each program in each way.
     rows: Vec<Row>,
+    /// What was wanted of the figures, and what came out.
     wanted: Vec<AimRow>,
 }
 

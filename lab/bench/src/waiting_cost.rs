@@ -73,6 +73,7 @@ pub struct Report {
     seldom_pct: f64,
     /// What a heartbeat takes more of its thread while a window is open, in ns.
     heartbeat_ns: Interval,
+    /// What was wanted of the figures, and what came out.
     wanted: Vec<AimRow>,
 }
 

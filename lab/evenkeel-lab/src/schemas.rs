@@ -3,7 +3,8 @@
 
 use evenkeel::schemas::{OUTPUTS as OF_PRODUCT, Output, output, schema};
 use evenkeel_bench::{
-    daemon_cost, make_noise, plan_cost, refill, scale, startup_cost, verify, waiting_cost,
+    daemon_cost, large_machines, make_noise, plan_cost, refill, scale, startup_cost, verify,
+    waiting_cost,
 };
 use evenkeel_experiment::{Document, REPORT_FORMAT};
 use evenkeel_sim::ROW_FORMAT;
@@ -14,12 +15,18 @@ use crate::report::{FORMAT, MachineReport};
 use crate::sim::RUN_FORMAT;
 
 /// All of them, by the name of the schema.
-pub const OUTPUTS: [Output; 13] = [
+pub const OUTPUTS: [Output; 14] = [
     output(
         "bench-daemon",
         daemon_cost::FORMAT,
         "evenkeel-lab bench daemon --json FILE",
         document::<daemon_cost::Report>,
+    ),
+    output(
+        "bench-large",
+        large_machines::FORMAT,
+        "evenkeel-lab bench large --json FILE",
+        document::<large_machines::Report>,
     ),
     output(
         "bench-plan",
