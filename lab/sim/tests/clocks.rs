@@ -111,7 +111,7 @@ fn preempted(has_guard: bool) -> u64 {
         faults.push(("bpf/keel/turn.h", guarded, "now - since_ns, weight)"));
     }
     let scheduler = Scheduler::Built(Options::default(), with_faults(&faults).into());
-    let waker = vec![Op::Sleep(3 * MS), Op::Run(MS / 10), Op::Send(0), Op::Receive(1), Op::Goto(0)];
+    let waker = vec![Op::Sleep(MS / 2), Op::Run(MS / 10), Op::Send(0), Op::Receive(1), Op::Goto(0)];
     let wakee = vec![Op::Receive(0), Op::Run(MS / 10), Op::Send(1), Op::Goto(0)];
     let mut sim = Sim { scheduler, ..Sim::new(paper(2)) }
         .task(TaskPlan { allowed: only(0), ..TaskPlan::new("waker", waker) })
