@@ -272,7 +272,7 @@ KEEL_PART int refresh_machine(void)
 	u64 at = READ_ONCE(machine.at_ns), now = scx_bpf_now();
 	struct machine_sum sum = {};
 
-	if (now - at < MACHINE_INTERVAL_NS ||
+	if (now <= at || now - at < MACHINE_INTERVAL_NS ||
 	    __sync_val_compare_and_swap(&machine.at_ns, at, now) != at)
 		return 0;
 	sum_machine(&sum, now);

@@ -227,7 +227,8 @@ KEEL_PART int pull_by_score(u32 own, u32 src_cpu, u32 wanted, u32 reason)
 		    (is_closed(t, own) | !may_run_on(p, own)))
 			continue;
 		view.weight = t->counted_weight;
-		view.rested_ns = now - t->rested_since_ns;
+		/* Its CPU's clock may be a little ahead: then it has just stopped. */
+		view.rested_ns = now > t->rested_since_ns ? now - t->rested_since_ns : 0;
 		view.bound = t->bound;
 		memory = memory_node_of(p, t);
 		view.far_src = distance_of(memory, src_cpu);
