@@ -375,10 +375,12 @@ release: setup
 	CLANG=$$(scripts/clang) cargo build --release --locked $(addprefix -p ,$(EXECUTABLES)) \
 		-p evenkeel-shares-preload
 
-## make check-release  check size, start-up time, first screen and libraries of the release binary of
-##                     evenkeel
-check-release: release
+## make check-release  check size, start-up time, libraries, and the first screen and the cost of top of
+##                     the release binary of evenkeel
+check-release: release build
 	scripts/check-release $(RELEASE)/evenkeel
+	EVENKEEL_STARTED=$(CURDIR)/$(RELEASE)/evenkeel CLANG=$$(scripts/clang) \
+		cargo test -p evenkeel-tests --locked --test host $(TEST_RUNNER) -- top::top_costs_little
 
 ## make install        build the release, and install it under PREFIX (/usr/local)
 install: release

@@ -50,7 +50,7 @@ impl Terminal {
         shell
             .args(&shell_role[1..])
             .env("EVENKEEL_TEST_ROLE", "shell")
-            .env("JOB", [&[EVENKEEL, "top"], flags].concat().join("\n"))
+            .env("JOB", [&[executable().as_str(), "top"], flags].concat().join("\n"))
             .env("REPORT", host.path("report"))
             .env("TERM", "xterm-256color")
             .env_remove("NO_COLOR")
@@ -388,6 +388,17 @@ fn top_has_no_colours_where_its_user_wants_none() {
     }
 }
 
+/// What is tested; EVENKEEL_STARTED names another one, such as a release build.
+fn executable() -> String {
+    std::env::var("EVENKEEL_STARTED").unwrap_or_else(|_| EVENKEEL.to_owned())
+}
+
+/// The goal of its design is 0.5 % of a CPU, with a reading each second. Without optimisation it takes
+/// seven times as much, and is allowed 2 %.
+fn most_of_a_cpu() -> f64 {
+    if executable() == EVENKEEL { 0.02 } else { 0.005 }
+}
+
 /// CPU time of all threads of a process so far.
 fn cpu_time(pid: i32) -> Duration {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
@@ -398,7 +409,6 @@ fn cpu_time(pid: i32) -> Duration {
     Duration::from_nanos(threads.map(|thread| of_thread(thread.unwrap())).sum())
 }
 
-/// The goal of its design: 0.5 % of a CPU, with a reading each second.
 fn assert_costs_little(terminal: &mut Terminal) {
     terminal.wait_for_text("###");
     let job = terminal.job();
@@ -407,7 +417,7 @@ fn assert_costs_little(terminal: &mut Terminal) {
         terminal.text();
         std::thread::sleep(Duration::from_millis(100));
     }
-    let (spent, limit) = (cpu_time(job) - before, begun.elapsed() / 200);
+    let (spent, limit) = (cpu_time(job) - before, begun.elapsed().mul_f64(most_of_a_cpu()));
     assert!(spent <= limit, "{spent:?} of CPU time, at most {limit:?} are allowed");
     assert!(spent > Duration::ZERO);
 }
