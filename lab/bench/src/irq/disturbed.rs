@@ -10,12 +10,12 @@ use evenkeel_experiment::accounts::children_cpu_ns;
 use evenkeel_experiment::{Sample, command};
 use evenkeel_machine::CpuSet;
 
-use super::experiment::{AVERAGE, OF_AVERAGE, TIME};
+use super::experiment::{AVERAGE, GOODPUT, OF_AVERAGE, TIME};
 use super::runner::Place;
 use super::stage::Stage;
 use super::traffic::{Course, Flow, in_traffic};
 use crate::programs::{Installed, Program, field};
-use crate::sais::runner::follow_threads;
+use crate::sais::runner::{MEGABYTE, follow_threads};
 
 /// Connections of the hot queue.
 const FLOWS: usize = 4;
@@ -37,10 +37,12 @@ pub(super) fn run(
     let Some(stage) = stage else { return program(accounts, programs, place, true) };
     follow_threads(accounts, "napi/")?;
     let flows = [Flow { queue: 0, cpu: None }; FLOWS];
-    let (sample, _) = in_traffic(stage, &flows, Some(PAUSE), &Course::default(), || {
+    let course = Course::default();
+    let ((mut sample, time), _) = in_traffic(stage, &flows, Some(PAUSE), &course, || {
         std::thread::sleep(place.times.warm_up);
-        program(accounts, programs, place, false)
+        course.measured(|| program(accounts, programs, place, false))
     })?;
+    sample.set(GOODPUT, Some(course.bytes() as f64 / MEGABYTE / time.as_secs_f64()));
     Ok(sample)
 }
 

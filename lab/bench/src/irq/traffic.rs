@@ -37,6 +37,25 @@ pub(super) struct Course {
     bytes: AtomicU64,
 }
 
+impl Course {
+    /// Counts what is received while this works. Says how long that was.
+    ///
+    /// # Errors
+    /// Those of the work.
+    pub(super) fn measured<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
+        let start = Instant::now();
+        self.is_measured.store(true, Ordering::Relaxed);
+        let done = work();
+        self.is_measured.store(false, Ordering::Relaxed);
+        Ok((done?, start.elapsed()))
+    }
+
+    /// What was received while it was measured.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
 /// Transfers as fast as it goes, and looks where packets are processed.
 ///
 /// # Errors
@@ -52,13 +71,13 @@ pub(super) fn transfer(
         let (time, arrivals) = in_traffic(stage, flows, None, &course, || {
             thread::sleep(times.warm_up);
             begin();
-            let start = Instant::now();
-            course.is_measured.store(true, Ordering::Relaxed);
-            thread::sleep(times.measured);
-            course.is_measured.store(false, Ordering::Relaxed);
-            Ok(start.elapsed())
+            let ((), time) = course.measured(|| {
+                thread::sleep(times.measured);
+                Ok(())
+            })?;
+            Ok(time)
         })?;
-        (time, course.bytes.load(Ordering::Relaxed), arrivals)
+        (time, course.bytes(), arrivals)
     };
     Ok(Transferred { bytes, time, arrivals })
 }

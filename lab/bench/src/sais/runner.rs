@@ -19,7 +19,7 @@ use super::parallel::{self, Load};
 use super::programs::{Program, Programs};
 use super::traffic;
 
-const MEGABYTE: f64 = 1e6;
+pub(crate) const MEGABYTE: f64 = 1e6;
 const GIGABYTE: f64 = 1e9;
 /// The names of the steering threads begin so.
 const STEERING: &str = "cpumap/";
