@@ -1,7 +1,7 @@
 //! Admission: turns a process number, a name or a cgroup into processes that may be balanced for the
 //! requesting user, or into a refusal with its reason.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -13,10 +13,6 @@ use serde::{Deserialize, Serialize};
 
 /// The mount point of cgroups. A cgroup is named as /proc/PID/cgroup shows it, or by its full path.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
-
-/// The most cgroups that are looked at for an ordinary user, each time that the daemon looks for new
-/// processes in what has joined: any user may make thousands of cgroups below one that is delegated.
-pub(crate) const MAX_CGROUPS_PER_USER: usize = 1024;
 
 /// How a program joined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +63,16 @@ pub struct Refusal {
 
 pub(crate) fn refuse<T>(errno: Errno, why: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal { errno, why: why.into() })
+}
+
+/// The user of the daemon itself: standing rules apply in its name.
+pub(super) fn daemon_user() -> Peer {
+    Peer { uid: nix::unistd::geteuid().as_raw(), pid: std::process::id() as i32 }
+}
+
+/// Whether a user's rules win over those of others: root and the user of the daemon.
+pub(super) fn is_in_charge(uid: u32) -> bool {
+    uid == 0 || uid == daemon_user().uid
 }
 
 /// The process of this number, if `peer` may have it balanced.
@@ -246,24 +252,6 @@ pub(crate) fn cgroup_dir(name: &str) -> Result<PathBuf, Refusal> {
     )
 }
 
-/// The process numbers in a cgroup and the cgroups below it; none if it does not exist. Each cgroup
-/// takes one of `budget`, the nearest ones first; those for which nothing is left are left out.
-pub(crate) fn in_cgroup(dir: &Path, budget: &mut usize) -> Vec<i32> {
-    let (mut found, mut next) = (Vec::new(), VecDeque::from([dir.to_owned()]));
-    while *budget > 0
-        && let Some(dir) = next.pop_front()
-    {
-        *budget -= 1;
-        let list = std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-        found.extend(list.lines().filter_map(|line| line.parse::<i32>().ok()));
-        let below = std::fs::read_dir(&dir).into_iter().flatten().flatten();
-        let below = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        let room = budget.saturating_sub(next.len());
-        next.extend(below.map(|entry| entry.path()).take(room));
-    }
-    found
-}
-
 fn is_own_ancestor(pid: i32) -> bool {
     with_ancestors(std::process::id() as i32).any(|ancestor| ancestor == pid)
 }
@@ -364,24 +352,5 @@ mod tests {
             let refusal = cgroup_dir(name).unwrap_err();
             assert!(refusal.why.contains(name), "{refusal}");
         }
-        assert!(in_cgroup(Path::new("/no/such"), &mut 9).is_empty());
-    }
-
-    #[test]
-    fn as_many_cgroups_are_looked_at_as_the_budget_allows() {
-        let root = tempfile::tempdir().unwrap();
-        for at in 1..=20 {
-            let dir = root.path().join(at.to_string()).join("below");
-            std::fs::create_dir_all(&dir).unwrap();
-            std::fs::write(dir.join("cgroup.procs"), format!("{at}\n")).unwrap();
-        }
-        std::fs::write(root.path().join("cgroup.procs"), "1000\n1001\n").unwrap();
-        let look = |budget: usize| {
-            let mut left = budget;
-            (in_cgroup(root.path(), &mut left).len(), left)
-        };
-        assert_eq!([look(0), look(1), look(41), look(50)], [(0, 0), (2, 0), (22, 0), (22, 9)]);
-        // The nearest ones come first.
-        assert_eq!([look(11), look(25)], [(2, 0), (6, 0)]);
     }
 }

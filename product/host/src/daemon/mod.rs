@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `settings` | what a reload can change |
 //! | `admission` | which processes may join, at the request of which user |
+//! | `cgroup_walk` | the processes in a cgroup and those below it, within a budget |
 //! | `state` | the state as a file, on SIGUSR1 |
 //! | `saved` | the joined programs on disk, for the next daemon |
 //! | `statistics` | figures, as JSON |
@@ -26,6 +27,7 @@
 //! | `requests` | the requests of the control socket |
 
 mod admission;
+mod cgroup_walk;
 mod ended;
 mod job;
 mod known_metrics;

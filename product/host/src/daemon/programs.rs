@@ -11,8 +11,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::admission::{
-    self, Candidate, How, MAX_CGROUPS_PER_USER, ProcessToJoin, Refusal, refuse,
+    self, Candidate, How, ProcessToJoin, Refusal, daemon_user, is_in_charge, refuse,
 };
+use super::cgroup_walk::{Budget, MAX_CGROUPS_PER_USER, in_cgroup};
 use super::ended::EndedPrograms;
 use super::lost::LostTime;
 use super::observed::{Observations, Observed};
@@ -31,19 +32,9 @@ const MAX_PER_USER: usize = 512;
 /// Most programs of one user that are only observed: each one is read many times a second.
 const MAX_OBSERVED_PER_USER: usize = 64;
 
-/// The user of the daemon itself: standing rules apply in its name.
-fn daemon_user() -> Peer {
-    Peer { uid: nix::unistd::geteuid().as_raw(), pid: std::process::id() as i32 }
-}
-
-/// Whether a user's rules win over those of others: root and the user of the daemon.
-fn is_in_charge(uid: u32) -> bool {
-    uid == 0 || uid == daemon_user().uid
-}
-
 /// How many cgroups are looked at for a user.
-fn budget_of(uid: u32) -> usize {
-    if is_in_charge(uid) { usize::MAX } else { MAX_CGROUPS_PER_USER }
+fn budget_of(uid: u32) -> Budget {
+    if is_in_charge(uid) { Budget::in_charge() } else { Budget::of_user() }
 }
 
 /// A program that has joined.
@@ -193,7 +184,7 @@ impl Programs {
     /// with a process in that cgroup could keep the processes of all others out of it.
     fn take_over(&mut self, cgroup: &str) {
         let Ok(dir) = admission::cgroup_dir(cgroup) else { return };
-        let inside = admission::in_cgroup(&dir, &mut budget_of(0));
+        let inside = in_cgroup(&dir, &mut budget_of(0));
         let is_inside = |joined: &Joined| match &joined.how {
             How::Cgroup(joined) => joined.starts_with(&dir),
             _ => inside.contains(&joined.root.tgid),
@@ -232,12 +223,12 @@ impl Programs {
 
     /// The processes of a cgroup that may be balanced and belong to no program yet, within a budget of
     /// cgroups.
-    fn unjoined_in(&mut self, dir: &Path, peer: &Peer, budget: &mut usize) -> Vec<Candidate> {
+    fn unjoined_in(&mut self, dir: &Path, peer: &Peer, budget: &mut Budget) -> Vec<Candidate> {
         let last = self.balancer.observer().last().clone();
         let joined = last.programs.iter().filter(|(program, _)| self.joined.contains_key(program));
         let tasks = joined.flat_map(|(_, now)| now.tasks.values());
         let known: BTreeSet<i32> = tasks.map(|task| task.process as i32).collect();
-        let mut pids = admission::in_cgroup(dir, budget);
+        let mut pids = in_cgroup(dir, budget);
         pids.retain(|pid| !known.contains(pid) && self.program_of(*pid).is_none());
         pids.into_iter().filter_map(|pid| admission::process(pid, peer).ok()).collect()
     }
@@ -303,7 +294,7 @@ impl Programs {
         }
         let mut budget = budget_of(peer.uid);
         let found = self.unjoined_in(&dir, peer, &mut budget);
-        if budget == 0 {
+        if budget.is_used_up() && !is_in_charge(peer.uid) {
             self.count_refusal(peer.uid);
             let most = MAX_CGROUPS_PER_USER;
             let why =
