@@ -124,7 +124,7 @@ pub const METRICS: &[Metric] = &[
         "run_programs",
         Kind::Gauge,
         "Programs that `run` and jobs of Slurm or MPI balance by themselves now, as they tell the \
-         daemon; at most 64 of each user but root",
+         daemon; at most 64 of each user but root, and 512 of all of these",
     ),
     Metric {
         name: "evenkeel_run_gains",

@@ -15,6 +15,8 @@ use crate::tell::MAX_PACE_MILLI;
 
 /// Most programs of one user.
 const MAX_PER_USER: usize = 64;
+/// Most programs of all users but root: one user may own thousands of user numbers (`/etc/subuid`).
+const MAX_OF_USERS: usize = 512;
 /// Most of them that have a series of their own: those of other users have one, too.
 const MAX_PACES_PER_USER: usize = 16;
 /// The longest number of a step.
@@ -73,20 +75,41 @@ impl ToldPrograms {
     }
 
     fn insert(&mut self, uid: u32, balancer: TaskRef, told: ToldProgram) -> Result<u32, Refusal> {
-        for (number, entry) in &mut self.programs {
-            if entry.balancer == balancer && entry.uid == uid {
+        // A process has one program, whatever user it is by now.
+        let mut programs = self.programs.iter_mut();
+        let known = programs.find(|(_, entry)| entry.balancer == balancer);
+        let former = match known {
+            Some((number, entry)) if entry.uid == uid => {
                 entry.told = told;
                 return Ok(*number);
             }
-        }
-        let count = self.programs.values().filter(|entry| entry.uid == uid).count();
-        if uid != 0 && count >= MAX_PER_USER {
-            let why = format!("user {uid} has told of {MAX_PER_USER} programs already");
-            return refuse(Errno::EAGAIN, why);
+            known => known.map(|(number, _)| *number),
+        };
+        self.check_room(uid, former)?;
+        if let Some(former) = former {
+            self.programs.remove(&former);
         }
         self.last = self.last.saturating_add(1);
         self.programs.insert(self.last, Entry { uid, balancer, told });
         Ok(self.last)
+    }
+
+    /// Whether there is room for another program of a user. `former` is left out: it makes room.
+    fn check_room(&self, uid: u32, former: Option<u32>) -> Result<(), Refusal> {
+        if uid == 0 {
+            return Ok(());
+        }
+        let others = self.programs.iter().filter(|(number, _)| Some(**number) != former);
+        let uids: Vec<u32> = others.map(|(_, entry)| entry.uid).filter(|uid| *uid != 0).collect();
+        if uids.iter().filter(|of| **of == uid).count() >= MAX_PER_USER {
+            let why = format!("user {uid} has told of {MAX_PER_USER} programs already");
+            return refuse(Errno::EAGAIN, why);
+        }
+        if uids.len() >= MAX_OF_USERS {
+            let why = format!("users have told of {MAX_OF_USERS} programs already");
+            return refuse(Errno::EAGAIN, why);
+        }
+        Ok(())
     }
 
     /// Forgets the programs of balancers that have ended.
@@ -175,6 +198,36 @@ mod tests {
         for tid in 1..=MAX_PER_USER as i32 + 1 {
             programs.insert(0, balancer(tid), gains()).unwrap();
         }
+    }
+
+    #[test]
+    fn a_process_with_many_user_numbers_has_one_program() {
+        let mut programs = ToldPrograms::default();
+        let gains = || told(Proven::Gains, Some(1_220));
+        for uid in 100_000..165_536 {
+            programs.insert(uid, balancer(1), gains()).unwrap();
+        }
+        assert_eq!((programs.count(), programs.paces().len()), (1, 1));
+        assert!(programs.paces().values().all(|pace| pace.user == 165_535));
+    }
+
+    #[test]
+    fn many_user_numbers_take_bounded_room_and_none_of_root() {
+        let mut programs = ToldPrograms::default();
+        let gains = || told(Proven::Gains, Some(1_220));
+        for tid in 1..=MAX_OF_USERS as i32 {
+            programs.insert(100_000 + tid as u32, balancer(tid), gains()).unwrap();
+        }
+        let refused = programs.insert(7, balancer(1_000), gains()).unwrap_err();
+        assert_eq!(refused.errno, Errno::EAGAIN);
+        programs.insert(0, balancer(1_001), gains()).unwrap();
+        // A known process may go on, also as another user.
+        programs.insert(100_001, balancer(1), gains()).unwrap();
+        programs.insert(7, balancer(1), gains()).unwrap();
+        assert_eq!(programs.count(), MAX_OF_USERS + 1);
+        programs.forget_ended();
+        assert_eq!(programs.count(), 0);
+        programs.insert(7, balancer(1_000), gains()).unwrap();
     }
 
     #[test]
