@@ -9,6 +9,7 @@ use super::admission::{ProcessToJoin, Refusal, refuse};
 use super::programs::Programs;
 use super::statistics::Statistics;
 use super::told::ToldProgram;
+use crate::clock::monotonic_ns;
 use crate::proof::Proven;
 
 const KNOWN: &str = "join, leave, watch, observe, figures, tell, status, summary, ended, stats, \
@@ -209,7 +210,7 @@ fn carry_out(programs: &mut Programs, peer: &Peer, asked: DaemonRequest) -> Resu
             return Ok(json!({"figures": programs.figures(program, peer)?}));
         }
         DaemonRequest::Tell(told) => {
-            return Ok(json!({"program": programs.told.tell(peer, told)?}));
+            return Ok(json!({"program": programs.told.tell(peer, told, monotonic_ns())?}));
         }
         DaemonRequest::Status => return Ok(json!(programs.status(peer))),
         DaemonRequest::Summary { pid, start } => {

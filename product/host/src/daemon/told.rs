@@ -19,6 +19,10 @@ const MAX_PER_USER: usize = 64;
 const MAX_OF_USERS: usize = 512;
 /// Most of them that have a series of their own: those of other users have one, too.
 const MAX_PACES_PER_USER: usize = 16;
+/// What was told so long ago is no figure of now. Longer than the rests in which a balancer tells
+/// nothing (80 s, twice that where it cannot go on at once) and than the pause after a daemon that did
+/// not answer (160 s) together.
+const MAX_AGE_NS: u64 = 400_000_000_000;
 /// The longest number of a step.
 const MAX_STEP_BYTES: usize = 32;
 
@@ -55,6 +59,13 @@ struct Entry {
     /// The process that told of it: the program is known for as long as that lives.
     balancer: TaskRef,
     told: ToldProgram,
+    told_at_ns: u64,
+}
+
+impl Entry {
+    fn is_of_now(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.told_at_ns) <= MAX_AGE_NS
+    }
 }
 
 /// The programs that balancers told of, by a number that no other one of them gets.
@@ -66,21 +77,27 @@ pub(crate) struct ToldPrograms {
 
 impl ToldPrograms {
     /// Takes what a balancer tells of its program. Returns the program's number.
-    pub fn tell(&mut self, peer: &Peer, told: ToldProgram) -> Result<u32, Refusal> {
+    pub fn tell(&mut self, peer: &Peer, told: ToldProgram, now_ns: u64) -> Result<u32, Refusal> {
         let balancer = TaskRef::of(peer.pid).map_err(|_| Refusal {
             errno: Errno::ESRCH,
             why: "only a process that the daemon sees can tell of its program".to_owned(),
         })?;
-        self.insert(peer.uid, balancer, told)
+        self.insert(peer.uid, balancer, told, now_ns)
     }
 
-    fn insert(&mut self, uid: u32, balancer: TaskRef, told: ToldProgram) -> Result<u32, Refusal> {
+    fn insert(
+        &mut self,
+        uid: u32,
+        balancer: TaskRef,
+        told: ToldProgram,
+        told_at_ns: u64,
+    ) -> Result<u32, Refusal> {
         // A process has one program, whatever user it is by now.
         let mut programs = self.programs.iter_mut();
         let known = programs.find(|(_, entry)| entry.balancer == balancer);
         let former = match known {
             Some((number, entry)) if entry.uid == uid => {
-                entry.told = told;
+                (entry.told, entry.told_at_ns) = (told, told_at_ns);
                 return Ok(*number);
             }
             known => known.map(|(number, _)| *number),
@@ -90,7 +107,7 @@ impl ToldPrograms {
             self.programs.remove(&former);
         }
         self.last = self.last.saturating_add(1);
-        self.programs.insert(self.last, Entry { uid, balancer, told });
+        self.programs.insert(self.last, Entry { uid, balancer, told, told_at_ns });
         Ok(self.last)
     }
 
@@ -122,17 +139,19 @@ impl ToldPrograms {
         self.programs.len()
     }
 
-    /// How many there are with this known of their gain.
-    pub fn count_of(&self, proven: Proven) -> usize {
-        self.programs.values().filter(|entry| entry.told.proven == proven).count()
+    /// How many there are with this known of their gain, where that is not known from long ago.
+    pub fn count_of(&self, proven: Proven, now_ns: u64) -> usize {
+        let of_now = self.programs.values().filter(|entry| entry.is_of_now(now_ns));
+        of_now.filter(|entry| entry.told.proven == proven).count()
     }
 
-    /// The paces that were measured and are not withdrawn, of each user those that are there the
+    /// The paces that were measured not long ago and are not withdrawn, of each user those that are there the
     /// longest.
-    pub fn paces(&self) -> BTreeMap<u32, RunPace> {
+    pub fn paces(&self, now_ns: u64) -> BTreeMap<u32, RunPace> {
         let mut of_user: BTreeMap<u32, usize> = BTreeMap::new();
         let mut paces = BTreeMap::new();
-        for (number, Entry { uid, told, .. }) in &self.programs {
+        let of_now = self.programs.iter().filter(|(_, entry)| entry.is_of_now(now_ns));
+        for (number, Entry { uid, told, .. }) in of_now {
             let Some(pace_milli) = told.pace_milli.filter(|_| told.proven != Proven::Withdrawn)
             else {
                 continue;
@@ -151,6 +170,9 @@ impl ToldPrograms {
 mod tests {
     use super::*;
 
+    /// The clock of these tests.
+    const NOW_NS: u64 = 5;
+
     fn told(proven: Proven, pace_milli: Option<u64>) -> ToldProgram {
         ToldProgram::new(proven, pace_milli, "77.0".to_owned()).unwrap()
     }
@@ -164,18 +186,18 @@ mod tests {
     fn a_balancer_has_one_program_and_takes_it_along() {
         let own = Peer { uid: 7, pid: std::process::id() as i32 };
         let mut programs = ToldPrograms::default();
-        let first = programs.tell(&own, told(Proven::Measuring, None)).unwrap();
-        assert_eq!(programs.tell(&own, told(Proven::Gains, Some(1_220))).unwrap(), first);
-        assert_eq!((programs.count(), programs.count_of(Proven::Gains)), (1, 1));
+        let first = programs.tell(&own, told(Proven::Measuring, None), NOW_NS).unwrap();
+        assert_eq!(programs.tell(&own, told(Proven::Gains, Some(1_220)), NOW_NS).unwrap(), first);
+        assert_eq!((programs.count(), programs.count_of(Proven::Gains, NOW_NS)), (1, 1));
         let pace = RunPace { user: 7, step: "77.0".to_owned(), pace_milli: 1_220 };
-        assert_eq!(programs.paces(), BTreeMap::from([(first, pace)]));
-        programs.insert(7, balancer(4_194_305), told(Proven::Gains, None)).unwrap();
+        assert_eq!(programs.paces(NOW_NS), BTreeMap::from([(first, pace)]));
+        programs.insert(7, balancer(4_194_305), told(Proven::Gains, None), NOW_NS).unwrap();
         programs.forget_ended();
         assert_eq!(programs.count(), 1, "the other balancer does not run");
-        let unseen = programs.tell(&Peer { uid: 7, pid: 0 }, told(Proven::Gains, None));
+        let unseen = programs.tell(&Peer { uid: 7, pid: 0 }, told(Proven::Gains, None), NOW_NS);
         assert_eq!(unseen.unwrap_err().errno, Errno::ESRCH);
-        programs.tell(&own, told(Proven::Withdrawn, Some(990))).unwrap();
-        assert!(programs.paces().is_empty(), "what was withdrawn has no effect on the pace");
+        programs.tell(&own, told(Proven::Withdrawn, Some(990)), NOW_NS).unwrap();
+        assert!(programs.paces(NOW_NS).is_empty(), "what was withdrawn has no effect on the pace");
     }
 
     #[test]
@@ -183,21 +205,38 @@ mod tests {
         let mut programs = ToldPrograms::default();
         let gains = || told(Proven::Gains, Some(1_220));
         for tid in 1..=MAX_PER_USER as i32 {
-            programs.insert(7, balancer(tid), gains()).unwrap();
+            programs.insert(7, balancer(tid), gains(), NOW_NS).unwrap();
         }
-        let refused = programs.insert(7, balancer(1_000), gains()).unwrap_err();
+        let refused = programs.insert(7, balancer(1_000), gains(), NOW_NS).unwrap_err();
         assert_eq!(refused.errno, Errno::EAGAIN);
         // What it has told of already, it may go on to tell of.
-        assert_eq!(programs.insert(7, balancer(1), gains()).unwrap(), 1);
+        assert_eq!(programs.insert(7, balancer(1), gains(), NOW_NS).unwrap(), 1);
         for uid in [0, 8] {
-            programs.insert(uid, balancer(2_000 + uid as i32), gains()).unwrap();
+            programs.insert(uid, balancer(2_000 + uid as i32), gains(), NOW_NS).unwrap();
         }
-        let paces = programs.paces();
+        let paces = programs.paces(NOW_NS);
         let of = |user| paces.values().filter(|pace| pace.user == user).count();
         assert_eq!((of(7), of(8), of(0)), (MAX_PACES_PER_USER, 1, 1));
         for tid in 1..=MAX_PER_USER as i32 + 1 {
-            programs.insert(0, balancer(tid), gains()).unwrap();
+            programs.insert(0, balancer(tid), gains(), NOW_NS).unwrap();
         }
+    }
+
+    #[test]
+    fn what_was_told_long_ago_is_no_figure_of_now() {
+        let mut programs = ToldPrograms::default();
+        programs.insert(7, balancer(1), told(Proven::Gains, Some(1_220)), NOW_NS).unwrap();
+        let figures = |programs: &ToldPrograms, now_ns| {
+            let gains = programs.count_of(Proven::Gains, now_ns);
+            (programs.count(), gains, programs.paces(now_ns).len())
+        };
+        let last_ns = NOW_NS + MAX_AGE_NS;
+        assert_eq!(figures(&programs, last_ns), (1, 1, 1));
+        // Its balancer may live on, and tell again.
+        assert_eq!(figures(&programs, last_ns + 1), (1, 0, 0));
+        let again = told(Proven::Gains, Some(1_220));
+        assert_eq!(programs.insert(7, balancer(1), again, last_ns + 1).unwrap(), 1);
+        assert_eq!(figures(&programs, last_ns + 1), (1, 1, 1));
     }
 
     #[test]
@@ -205,10 +244,10 @@ mod tests {
         let mut programs = ToldPrograms::default();
         let gains = || told(Proven::Gains, Some(1_220));
         for uid in 100_000..165_536 {
-            programs.insert(uid, balancer(1), gains()).unwrap();
+            programs.insert(uid, balancer(1), gains(), NOW_NS).unwrap();
         }
-        assert_eq!((programs.count(), programs.paces().len()), (1, 1));
-        assert!(programs.paces().values().all(|pace| pace.user == 165_535));
+        assert_eq!((programs.count(), programs.paces(NOW_NS).len()), (1, 1));
+        assert!(programs.paces(NOW_NS).values().all(|pace| pace.user == 165_535));
     }
 
     #[test]
@@ -216,18 +255,18 @@ mod tests {
         let mut programs = ToldPrograms::default();
         let gains = || told(Proven::Gains, Some(1_220));
         for tid in 1..=MAX_OF_USERS as i32 {
-            programs.insert(100_000 + tid as u32, balancer(tid), gains()).unwrap();
+            programs.insert(100_000 + tid as u32, balancer(tid), gains(), NOW_NS).unwrap();
         }
-        let refused = programs.insert(7, balancer(1_000), gains()).unwrap_err();
+        let refused = programs.insert(7, balancer(1_000), gains(), NOW_NS).unwrap_err();
         assert_eq!(refused.errno, Errno::EAGAIN);
-        programs.insert(0, balancer(1_001), gains()).unwrap();
+        programs.insert(0, balancer(1_001), gains(), NOW_NS).unwrap();
         // A known process may go on, also as another user.
-        programs.insert(100_001, balancer(1), gains()).unwrap();
-        programs.insert(7, balancer(1), gains()).unwrap();
+        programs.insert(100_001, balancer(1), gains(), NOW_NS).unwrap();
+        programs.insert(7, balancer(1), gains(), NOW_NS).unwrap();
         assert_eq!(programs.count(), MAX_OF_USERS + 1);
         programs.forget_ended();
         assert_eq!(programs.count(), 0);
-        programs.insert(7, balancer(1_000), gains()).unwrap();
+        programs.insert(7, balancer(1_000), gains(), NOW_NS).unwrap();
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::lost::{CAUSES, lost_ns};
 use super::programs::Programs;
 use super::statistics::Statistics;
-use crate::clock::own_cpu_ns;
+use crate::clock::{monotonic_ns, own_cpu_ns};
 use crate::proof::Proven;
 use crate::tell::Teller;
 
@@ -51,9 +51,10 @@ impl Programs {
         statistics.programs = self.joined.len() as u64;
         statistics.observed = self.observations.count() as u64;
         statistics.run_programs = self.told.count() as u64;
-        let told = PROVEN.map(|(proven, name)| (name, self.told.count_of(proven) as u64));
+        let now_ns = monotonic_ns();
+        let told = PROVEN.map(|(proven, name)| (name, self.told.count_of(proven, now_ns) as u64));
         statistics.run_gains = BTreeMap::from(told);
-        statistics.run_paces = self.told.paces();
+        statistics.run_paces = self.told.paces(now_ns);
         statistics.own_cpu_us = own_cpu_ns() / 1000;
         statistics.exact = u64::from(self.balancer.observer().accounting().is_exact());
         statistics.moving = u64::from(!self.settings.options.dry_run && self.balancer.can_move());
