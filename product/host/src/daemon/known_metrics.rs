@@ -141,8 +141,8 @@ pub const METRICS: &[Metric] = &[
         labels: &["program", "user", "step"],
         most_series: MAX_RUN_PACES,
         help: "Pace of such a program with its moves, as a part of its pace without, where it was \
-               measured and the moves are not withdrawn; of 16 programs of each user, and of 64 in all, \
-               those that have been there the longest",
+               measured and the moves are not withdrawn; of 64 programs, at most 16 of each user, by \
+               turns of the users",
     },
     one(
         "evenkeel_own_cpu_seconds_total",

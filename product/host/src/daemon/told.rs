@@ -9,6 +9,7 @@ use evenkeel_journal::TaskRef;
 use nix::errno::Errno;
 
 use super::admission::{Refusal, refuse};
+use super::known_metrics::MAX_RUN_PACES;
 use super::statistics::RunPace;
 use crate::proof::Proven;
 use crate::tell::MAX_PACE_MILLI;
@@ -97,7 +98,10 @@ impl ToldPrograms {
         let known = programs.find(|(_, entry)| entry.balancer == balancer);
         let former = match known {
             Some((number, entry)) if entry.uid == uid => {
-                (entry.told, entry.told_at_ns) = (told, told_at_ns);
+                // The label of a series does not change: each other step would be another series.
+                let step = std::mem::take(&mut entry.told.step);
+                entry.told = ToldProgram { step, ..told };
+                entry.told_at_ns = told_at_ns;
                 return Ok(*number);
             }
             known => known.map(|(number, _)| *number),
@@ -145,24 +149,26 @@ impl ToldPrograms {
         of_now.filter(|entry| entry.told.proven == proven).count()
     }
 
-    /// The paces that were measured not long ago and are not withdrawn, of each user those that are there the
-    /// longest.
+    /// The paces that were measured not long ago and are not withdrawn, as many as have a series: first
+    /// one of each user, then a second one, and so on. Of a user, those that are there the longest.
     pub fn paces(&self, now_ns: u64) -> BTreeMap<u32, RunPace> {
         let mut of_user: BTreeMap<u32, usize> = BTreeMap::new();
-        let mut paces = BTreeMap::new();
+        let mut by_turn = BTreeMap::new();
         let of_now = self.programs.iter().filter(|(_, entry)| entry.is_of_now(now_ns));
         for (number, Entry { uid, told, .. }) in of_now {
             let Some(pace_milli) = told.pace_milli.filter(|_| told.proven != Proven::Withdrawn)
             else {
                 continue;
             };
-            let count = of_user.entry(*uid).or_default();
-            *count += 1;
-            if *count <= MAX_PACES_PER_USER {
-                paces.insert(*number, RunPace { user: *uid, step: told.step.clone(), pace_milli });
+            let turn = of_user.entry(*uid).or_default();
+            if *turn < MAX_PACES_PER_USER {
+                let step = told.step.clone();
+                by_turn.insert((*turn, *number), RunPace { user: *uid, step, pace_milli });
             }
+            *turn += 1;
         }
-        paces
+        let chosen = by_turn.into_iter().take(MAX_RUN_PACES);
+        chosen.map(|((_, number), pace)| (number, pace)).collect()
     }
 }
 
@@ -220,6 +226,36 @@ mod tests {
         for tid in 1..=MAX_PER_USER as i32 + 1 {
             programs.insert(0, balancer(tid), gains(), NOW_NS).unwrap();
         }
+    }
+
+    #[test]
+    fn users_with_many_programs_leave_series_to_others() {
+        let mut programs = ToldPrograms::default();
+        let gains = || told(Proven::Gains, Some(1_220));
+        // They were there first.
+        for tid in 1..=4 * MAX_PACES_PER_USER as i32 {
+            programs.insert(tid as u32 % 4, balancer(tid), gains(), NOW_NS).unwrap();
+        }
+        assert_eq!(programs.paces(NOW_NS).len(), MAX_RUN_PACES);
+        for tid in 1_001..=1_010 {
+            programs.insert(tid as u32, balancer(tid), gains(), NOW_NS).unwrap();
+        }
+        let paces = programs.paces(NOW_NS);
+        let of = |user| paces.values().filter(|pace| pace.user == user).count();
+        assert_eq!(paces.len(), MAX_RUN_PACES);
+        assert!((1_001..=1_010).all(|user| of(user) == 1), "{paces:?}");
+        assert!((0..4).all(|user| (13..=14).contains(&of(user))), "{paces:?}");
+    }
+
+    #[test]
+    fn the_step_of_a_program_stays_what_it_was() {
+        let mut programs = ToldPrograms::default();
+        for step in ["77.0", "78.0"] {
+            let told = ToldProgram::new(Proven::Gains, Some(1_220), step.to_owned()).unwrap();
+            programs.insert(7, balancer(1), told, NOW_NS).unwrap();
+        }
+        let paces = programs.paces(NOW_NS);
+        assert!(paces.len() == 1 && paces[&1].step == "77.0", "{paces:?}");
     }
 
     #[test]
