@@ -46,9 +46,17 @@
 
 SPANK_PLUGIN(evenkeel, 1);
 
-// How long an answer of evenkeel may take, in ms. On a file system that hangs, the job hangs all the
-// same: it could not start its program either.
+// How long an answer of evenkeel may take before a job starts, in ms. On a file system that hangs, the
+// job hangs all the same: it could not start its program either.
 #define PATIENCE_MS 5000
+
+// The same as srun ends. The records lie in another file system than the program, perhaps: should that
+// one hang, the job must not notice.
+#define PATIENCE_AT_EXIT_MS 1000
+
+// How long a killed evenkeel is waited for, in ms. A process that waits for a file system that hangs
+// does not end by SIGKILL either. It is left then.
+#define PATIENCE_FOR_END_MS 500
 
 // The longest PATH that is looked at.
 #define MAX_PATH_LIST 65536
@@ -157,9 +165,9 @@ static long now_ms(void)
 }
 
 // Reads until the end of the pipe or of the time. The text ends with a 0.
-static void read_within(int fd, char *text, size_t size)
+static void read_within(int fd, long patience_ms, char *text, size_t size)
 {
-	long deadline_ms = now_ms() + PATIENCE_MS;
+	long deadline_ms = now_ms() + patience_ms;
 	size_t length = 0;
 
 	while (length + 1 < size) {
@@ -183,8 +191,25 @@ static void read_within(int fd, char *text, size_t size)
 	text[length] = '\0';
 }
 
+// Kills the process group of a child, and waits for the child, but not for long.
+static void end_child(pid_t pid)
+{
+	const struct timespec pause = { .tv_nsec = 5000000 };
+	long deadline_ms = now_ms() + PATIENCE_FOR_END_MS;
+	pid_t ended;
+
+	// The child, too: a script may have started programs of its own.
+	kill(-pid, SIGKILL);
+	while ((ended = waitpid(pid, NULL, WNOHANG)) == 0 || (ended < 0 && errno == EINTR)) {
+		if (now_ms() >= deadline_ms)
+			break;
+		nanosleep(&pause, NULL);
+	}
+}
+
 // What evenkeel prints with these arguments; empty if it cannot be run.
-static void ask(char *const arguments[], char *const environment[], char *text, size_t size)
+static void ask(char *const arguments[], char *const environment[], long patience_ms, char *text,
+		size_t size)
 {
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
@@ -199,7 +224,8 @@ static void ask(char *const arguments[], char *const environment[], char *text, 
 	sigemptyset(&none);
 	posix_spawnattr_init(&attributes);
 	posix_spawnattr_setsigmask(&attributes, &none);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+	posix_spawnattr_setpgroup(&attributes, 0);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
 	posix_spawn_file_actions_init(&files);
 	posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
@@ -207,10 +233,8 @@ static void ask(char *const arguments[], char *const environment[], char *text, 
 	failed = posix_spawn(&pid, program, &files, &attributes, arguments, environment);
 	close(ends[1]);
 	if (!failed) {
-		read_within(ends[0], text, size);
-		kill(pid, SIGKILL);
-		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-			;
+		read_within(ends[0], patience_ms, text, size);
+		end_child(pid);
 	}
 	close(ends[0]);
 	posix_spawn_file_actions_destroy(&files);
@@ -223,7 +247,7 @@ static void ask_version(char *text, size_t size)
 	char *const arguments[] = { program, "--version", NULL };
 	char *const environment[] = { "PATH=/usr/bin:/bin", NULL };
 
-	ask(arguments, environment, text, size);
+	ask(arguments, environment, PATIENCE_MS, text, size);
 }
 
 // The release of Slurm that runs is the one of the header, like 22.05.
@@ -266,7 +290,7 @@ int slurm_spank_exit(spank_t spank, int ac, char **av)
 	has_step = false;
 	snprintf(job, sizeof(job), "%lu", (unsigned long)own_job);
 	snprintf(step, sizeof(step), "%lu", (unsigned long)own_step);
-	ask(arguments, environ, text, sizeof(text));
+	ask(arguments, environ, PATIENCE_AT_EXIT_MS, text, sizeof(text));
 	// A part of a line, when the time is over, says nothing, and neither does another program.
 	if (!strncmp(text, begin, strlen(begin)) && text[strlen(text) - 1] == '\n')
 		dprintf(STDERR_FILENO, "%s", text);

@@ -44,6 +44,35 @@ fn a_missing_or_foreign_evenkeel_fails_no_job() {
     cluster.wait_for_nothing_left();
 }
 
+/// srun asks evenkeel for the line of all nodes as it ends: a file system may hang by then.
+#[test]
+fn an_evenkeel_that_hangs_as_srun_ends_holds_nothing_up() {
+    let test = "an_evenkeel_that_hangs_as_srun_ends_holds_nothing_up";
+    let Some(cluster) = Cluster::start(test, Wanted::default()) else { return };
+    let (hangs, asked) = (cluster.host.path("hangs"), cluster.host.path("asked"));
+    // It is evenkeel in all else. The `sleep` holds the pipe to srun, and has to be killed with it.
+    let script = format!(
+        "#!/bin/sh\n[ \"$1 $2\" != 'cluster line' ] || {{ : >'{}'; sleep 600; }}\n\
+         exec '{EVENKEEL}' \"$@\"\n",
+        asked.display()
+    );
+    std::fs::write(&hangs, script).unwrap();
+    std::fs::set_permissions(&hangs, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let stack = cluster.host.path("plugstack.conf");
+    let text = std::fs::read_to_string(&stack).unwrap();
+    std::fs::write(&stack, text.replace(EVENKEEL, hangs.to_str().unwrap())).unwrap();
+    let step = Step::run(cluster.srun(&["-n1", "--evenkeel"]).args(["sh", "-c", "exit 3"]));
+    let ended = std::time::Instant::now();
+    assert_eq!(step.code, Some(3), "{step:?}");
+    assert!(asked.exists(), "it was not asked: {step:?}");
+    let since = asked.metadata().unwrap().modified().unwrap().elapsed().unwrap();
+    let waited = since.saturating_sub(ended.elapsed());
+    // A second and a half by the plugin; the rest is for a busy host.
+    assert!(waited < std::time::Duration::from_secs(10), "srun waited for {waited:?}");
+    wait_for("the end of what hangs", || cluster.processes_named("sleep").is_empty());
+    cluster.wait_for_nothing_left();
+}
+
 /// Slurm itself leaves such a plugin out, and `srun` does not know the option then. Where the node alone
 /// does not know it, the job runs.
 #[test]
