@@ -219,7 +219,7 @@ fn carry_out(programs: &mut Programs, peer: &Peer, asked: DaemonRequest) -> Resu
             return Ok(json!({"reason": summary.reason, "summary": summary}));
         }
         DaemonRequest::Ended => return Ok(json!(programs.ended(peer))),
-        DaemonRequest::Statistics => return Ok(json!(programs.statistics())),
+        DaemonRequest::Statistics => return Ok(json!(programs.statistics().seen_by(peer))),
         DaemonRequest::Meta => return Ok(Statistics::meta()),
         DaemonRequest::Quotas => return Ok(json!(programs.quotas(peer))),
     };

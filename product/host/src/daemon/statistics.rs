@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_control::Peer;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -75,6 +76,13 @@ impl Statistics {
         }
     }
 
+    /// The part that a user may see: the steps of other users are not the user's business. The metrics
+    /// have them all, at an address that the administrator chose.
+    pub(super) fn seen_by(mut self, peer: &Peer) -> Self {
+        self.run_paces.retain(|_, run| peer.may_steer(run.user));
+        self
+    }
+
     /// The answer to `stats_meta`: the fields and their meaning in the form of `scx_stats`.
     pub(crate) fn meta() -> Value {
         let exported = METRICS.iter().filter_map(|metric| Some((metric.field?, metric.help)));
@@ -83,5 +91,24 @@ impl Statistics {
             .map(|(field, help)| (field, json!({"desc": help, "datum": "u64"})))
             .collect();
         json!({"evenkeel": {"ident": "evenkeel", "top": null, "fields": fields}})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_sees_the_steps_of_no_other_user() {
+        let run = |user| RunPace { user, step: "77.0".to_owned(), pace_milli: 1_220 };
+        let run_paces = [(1, run(7)), (2, run(8)), (3, run(0))].into();
+        let all = Statistics { run_programs: 3, run_paces, ..Statistics::default() };
+        let seen_by = |uid| {
+            let seen = all.clone().seen_by(&Peer { uid, pid: 1 });
+            assert_eq!(seen.run_programs, 3, "how many there are is not withheld");
+            seen.run_paces.into_keys().collect::<Vec<u32>>()
+        };
+        assert_eq!((seen_by(7), seen_by(9)), (vec![1], vec![]));
+        assert_eq!(seen_by(0), [1, 2, 3]);
     }
 }
