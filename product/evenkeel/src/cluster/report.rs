@@ -53,6 +53,9 @@ pub struct StepReport {
     /// The node that holds the others up; none where there is no other, or none is slower by more than
     /// 2 %.
     pub slowest: Option<Slowest>,
+    /// Which of the records that is of: a node may have several.
+    #[serde(skip)]
+    slowest_record: Option<usize>,
 }
 
 /// A record of a step on one node.
@@ -219,7 +222,7 @@ impl Report {
         let mut line = format!("step {}.{number} on {} nodes: ", self.job, step.nodes);
         let of_slowest = step.slowest.as_ref().and_then(|slowest| {
             line += &format!("slowest {}: {}", clean(&slowest.node), clean(&slowest.why));
-            step.records.iter().find(|record| record.node == slowest.node)
+            step.records.get(step.slowest_record?)
         });
         match of_slowest {
             Some(record) => {
@@ -265,16 +268,18 @@ impl StepReport {
             measured: record.measured,
         };
         let records: Vec<NodeReport> = records.into_iter().map(of_record).collect();
-        let slowest = slowest(&records);
+        let (slowest_record, slowest) = slowest(&records).unzip();
         let node_list = node_list.unwrap_or_default();
-        Self { step, nodes, node_list, nodes_without_record, records, slowest }
+        Self { step, nodes, node_list, nodes_without_record, records, slowest, slowest_record }
     }
 }
 
-fn slowest(records: &[NodeReport]) -> Option<Slowest> {
+/// The node that holds the others up, and the index of the record that shows it.
+fn slowest(records: &[NodeReport]) -> Option<(usize, Slowest)> {
     let pace = |record: &NodeReport| record.capability.as_ref().map(|capability| capability.pace);
-    let measured = records.iter().filter_map(|record| Some((record, pace(record)?)));
-    let (slow, own_pace) = measured.min_by(|(_, one), (_, other)| one.total_cmp(other))?;
+    let measured = records.iter().enumerate();
+    let measured = measured.filter_map(|(index, record)| Some((index, record, pace(record)?)));
+    let (index, slow, own_pace) = measured.min_by(|(.., one), (.., other)| one.total_cmp(other))?;
     let others: Vec<&NodeReport> =
         records.iter().filter(|record| record.node != slow.node).collect();
     let pace_of_others = others.iter().filter_map(|other| pace(other)).min_by(f64::total_cmp);
@@ -304,14 +309,15 @@ fn slowest(records: &[NodeReport]) -> Option<Slowest> {
     };
     let why =
         format!("its program ran at {:.0} % of full pace, {rest}{what}{then}", own_pace * 100.0);
-    Some(Slowest {
+    let slowest = Slowest {
         node: slow.node.clone(),
         pace: own_pace,
         pace_of_others,
         cause: cause.map(|(name, ..)| name.to_owned()),
         cpu: cause.map(|_| worst.cpu),
         why,
-    })
+    };
+    Some((index, slowest))
 }
 
 impl fmt::Display for Report {
@@ -475,6 +481,19 @@ mod tests {
         assert_eq!(line, expected);
         noisy.place.nodes = 1;
         assert_eq!(report(vec![noisy], &[]).line_of_step(0), None, "its node has said it");
+    }
+
+    /// Ranks that end at different times leave several records on a node.
+    #[test]
+    fn the_line_is_of_the_record_that_was_the_slowest() {
+        let first = record(0, Some(0), &[0, 10], Proven::Nothing);
+        let mut slow = record(0, Some(0), &[0, 40], Proven::Gains);
+        (slow.measured.at_unix_s, slow.measured.gain.ratio) = (2, Some(1.25));
+        let quiet = record(1, Some(0), &[0, 0], Proven::Nothing);
+        let line = report(vec![first, slow, quiet], &[]).line_of_step(0).unwrap();
+        assert!(line.contains("slowest n0: its program ran at 80 % of full pace"), "{line}");
+        let lost = "; lost of all its CPUs' time: softirqs 20.0 %; ran 1.25x as fast as without (";
+        assert!(line.contains(lost), "{line}");
     }
 
     #[test]
