@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_control::{AskError, Request, ask_within};
+use evenkeel_journal::{TaskError, TaskRef};
+use nix::errno::Errno;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -48,6 +50,21 @@ pub enum ServedError {
     /// It has figures of one program only for each process that asks.
     #[error("a second program is not observed by the daemon: let it join (evenkeel join)")]
     SecondProgram,
+}
+
+impl ServedError {
+    /// Whether the daemon does not find what it was asked for.
+    fn is_of_no_process(&self) -> bool {
+        matches!(self, Self::Ask(AskError::Refused { errno, .. }) if *errno == Errno::ESRCH as i32)
+    }
+}
+
+/// Whether there is no such process any more. A zombie has ended.
+fn has_ended(process: u32) -> bool {
+    match TaskRef::of(process as i32) {
+        Ok(task) => !task.is_alive(),
+        Err(why) => matches!(why, TaskError::Gone { .. }),
+    }
 }
 
 /// The program that is observed: its first process, or that of each rank of a job, and its number here
@@ -93,7 +110,13 @@ impl Served {
             }
             Some(_) => return Err(ServedError::SecondProgram),
         };
-        let at_daemon = self.ask(&request, "program")?;
+        let at_daemon = match self.ask(&request, "program") {
+            // A rank that has ended meanwhile has nothing to count, and the others go on.
+            Err(why) if self.observed.is_some() && why.is_of_no_process() && has_ended(process) => {
+                return Ok(());
+            }
+            answer => answer?,
+        };
         match &mut self.observed {
             Some(observed) => observed.processes.push(process),
             None => {
@@ -137,5 +160,47 @@ impl Served {
         let value = answer.get_mut(field).map_or(Value::Null, Value::take);
         serde_json::from_value(value)
             .map_err(|why| ServedError::Version { socket: self.socket.clone(), why })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+
+    use evenkeel_control::Answer;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_rank_that_has_ended_is_no_reason_for_other_figures() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("daemon.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        // It knows process 1 alone.
+        let daemon = std::thread::spawn(move || {
+            for _ in 0..4 {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut line = String::new();
+                BufReader::new(stream.try_clone().unwrap()).read_line(&mut line).unwrap();
+                let request: Request = serde_json::from_str(&line).unwrap();
+                let answer = match request.args["pid"].as_u64() {
+                    Some(1) => Answer::ok(json!({"program": 3})),
+                    _ => Answer::refused(Errno::ESRCH, "no such process"),
+                };
+                writeln!(stream, "{}", json!(answer)).unwrap();
+            }
+        });
+        let mut served = Served { socket, speeds: BTreeMap::new(), observed: None };
+        // Above all numbers of processes.
+        let ended = 4_194_305;
+        assert!(served.follow(ended, 9).is_err(), "the first process is the program");
+        served.follow(1, 9).unwrap();
+        served.follow(ended, 9).unwrap();
+        assert_eq!(served.followed(), Some((&[1][..], 9)));
+        // The daemon does not know a process that lives: its figures would lack that rank.
+        assert!(served.follow(std::process::id(), 9).is_err());
+        daemon.join().unwrap();
     }
 }

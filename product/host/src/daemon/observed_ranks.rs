@@ -2,6 +2,7 @@
 //! that of its first rank.
 
 use evenkeel_control::Peer;
+use evenkeel_journal::TaskRef;
 use nix::errno::Errno;
 
 use super::admission::{self, Refusal, refuse};
@@ -36,8 +37,11 @@ impl Programs {
         }
         self.observations.add_rank(program, rank);
         if !rank.is_alive() {
-            // Another process may have its number, and was followed instead.
-            self.end_observation(program);
+            // Where another process has its number, that one was followed instead. Otherwise there is
+            // nothing to take back, and the other ranks are observed on.
+            if TaskRef::of(rank.tgid).is_ok_and(|task| task != rank) {
+                self.end_observation(program);
+            }
             return refuse(Errno::ESRCH, format!("process {pid} has ended"));
         }
         Ok(program)
