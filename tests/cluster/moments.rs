@@ -14,6 +14,10 @@ use crate::support::*;
 /// From the start of a step to the last moment at which it is cancelled.
 const LONGEST: Duration = Duration::from_millis(1500);
 
+/// How long srun may take to end after its step: its plugin asks evenkeel for a line meanwhile, a second
+/// at most, and waits for half a second for the end of that. The rest is Slurm's own.
+const SRUN_ENDS: Duration = Duration::from_secs(5);
+
 /// The random moments of a test: the same for the same seed.
 struct Moments(u64);
 
@@ -138,7 +142,7 @@ fn a_node_whose_daemon_is_killed_has_nothing_left() {
         while !cluster.processes_named("slurmstepd").is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }
-        wait_for_exit(&mut srun, Duration::from_secs(2));
+        wait_for_exit(&mut srun, SRUN_ENDS);
         cluster.scancel(&["--name=victim"]);
         let code = ended(&mut srun).code();
         let said = std::fs::read_to_string(cluster.host.path("victim.err")).unwrap();
