@@ -16,10 +16,11 @@ struct Daemon {
 
 impl Daemon {
     fn start(cluster: &Cluster) -> Self {
-        let child = cluster.host.evenkeel(["daemon"]).spawn().unwrap();
+        // Whole before the wait: if that fails, the daemon is killed all the same.
+        let daemon = Self { child: cluster.host.evenkeel(["daemon"]).spawn().unwrap() };
         let socket = cluster.host.runtime().join("daemon.sock");
         wait_for("the daemon", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
-        Self { child }
+        daemon
     }
 
     /// Its figures, which its metrics are made of.

@@ -296,8 +296,10 @@ fn the_nodes_of_a_job_are_asked_by_srun() {
 fn a_terminal_tells_which_nodes_are_asked_and_how_many_have_answered() {
     let host = Host::new();
     only_summary(&short_task(&host, &[]));
-    // The second node takes its time.
-    let answers = "SLURMD_NODENAME=n7 \"$@\" | sed 's/^/0: /'\nexec sleep 5";
+    // The second node takes its time. The command that asks is killed by then: what stands for srun ends
+    // with it.
+    let answers = "SLURMD_NODENAME=n7 \"$@\" | sed 's/^/0: /'\n\
+                   while kill -0 $PPID 2>/dev/null; do sleep 0.1; done";
     let folder = stand_ins(&host, "COMPLETED", answers);
     shows_on_a_terminal(asking(&host, &folder, &["77"]), |said| {
         said.contains("0/2 nodes, time left unknown yet, asking n[7-8]")
