@@ -1,4 +1,4 @@
-//! Work told from waiting: samples of where followed tasks are, and the heartbeats of their barriers
+//! Work told from waiting: samples of where followed tasks are, and the wake-ups at their barriers
 //! (`bpf/cbinfo/waiting.bpf.c`). Nothing is attached until it is asked for.
 
 use std::cell::RefCell;

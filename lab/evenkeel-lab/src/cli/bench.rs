@@ -37,7 +37,7 @@ pub enum BenchPart {
     /// descriptors grow while they join and leave (about two minutes).
     Daemon(DaemonCostArgs),
     /// Measure what it costs to see how programs wait: system calls of other tasks, samples, and
-    /// heartbeats (about a minute).
+    /// wake-ups at barriers (about a minute).
     Waiting(WaitingCostArgs),
     /// Measure what `evenkeel run` adds to a program that ends at once, and to one of 1.2 s (about a
     /// minute).
