@@ -1,6 +1,6 @@
 //! What can fail, and what both loaders of BPF objects (`accounting`, `waiting`) need.
 
-use libbpf_rs::{MapCore, MapHandle, Object};
+use libbpf_rs::{ErrorKind, MapCore, MapHandle, Object};
 
 use crate::support::Unsupported;
 
@@ -33,6 +33,20 @@ pub enum Error {
          container's seccomp profile, with CAP_PERFMON"
     )]
     Samples(std::io::Error),
+}
+
+impl Error {
+    /// Whether the kernel, or the container's seccomp profile, refuses it to this process alone.
+    pub fn is_privilege(&self) -> bool {
+        match self {
+            Self::Unsupported(why) => matches!(why, Unsupported::NoPrivilege),
+            Self::Bpf { source, .. } => source.kind() == ErrorKind::PermissionDenied,
+            Self::Map(source) | Self::Tasks(source) | Self::Samples(source) => {
+                source.kind() == std::io::ErrorKind::PermissionDenied
+            }
+            Self::Missing(_) => false,
+        }
+    }
 }
 
 pub(crate) fn bpf_error(what: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
