@@ -475,7 +475,9 @@ mod tests {
     #[ignore = "runs programs of packages, which are not there in CI"]
     fn programs_of_packages_run_in_every_way_without_evenkeel() {
         let launcher = launcher("/bin/false");
-        let is_package = |one: &Program| matches!(one.what, What::Package(_) | What::Mpi(_));
+        let is_package = |one: &Program| {
+            matches!(one.what, What::Package(_) | What::Mpi(_) | What::MpiLoop { .. })
+        };
         for program in programs().iter().filter(|one| is_package(one)) {
             launcher.ready(program).unwrap();
             for how in [How::Kernel, How::Pinned, How::ByHand] {
