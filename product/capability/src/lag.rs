@@ -212,7 +212,7 @@ struct Waits {
     is_long: bool,
 }
 
-/// The plan for an asymmetry that is confirmed, of one that only makes room.
+/// The plan for an asymmetry that is confirmed, or for one that only makes room.
 fn act(
     state: &mut LagState,
     deal: &Deal<'_>,
