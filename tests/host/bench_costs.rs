@@ -41,12 +41,14 @@ fn reached(report: &Value) -> Vec<&str> {
 
 #[test]
 #[ignore = "calculates for some seconds: make bench-test"]
-fn a_large_machine_is_no_worse_off_and_its_loops_are_shared() {
+fn what_large_machines_reach_is_judged() {
     let report = quick(&Host::new(), "large", "least of the bound");
     let phases: Vec<_> =
         report["rows"].as_array().unwrap().iter().map(|row| &row["phase_ms"]).collect();
     assert_eq!(phases, [1, 10, 100, 1_000]);
-    assert_eq!(reached(&report), ["reached"; 2], "{report}");
+    // Programs so short decide nothing: the figures themselves are checked where they are calculated.
+    assert_eq!(reached(&report), ["undecided"; 3], "{report}");
+    assert_eq!(report["lasts_ms"], 500, "{report}");
 }
 
 #[test]

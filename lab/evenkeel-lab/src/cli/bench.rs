@@ -328,7 +328,7 @@ pub struct PlanArgs {
 /// `evenkeel-lab bench large`.
 #[derive(Debug, Args)]
 pub struct LargeArgs {
-    /// Calculate the smallest machine and short programs only (some seconds).
+    /// Calculate the smallest machine and short programs only, which decides nothing (some seconds).
     #[arg(long)]
     pub quick: bool,
     /// Where the figures go.
