@@ -23,6 +23,8 @@ struct Claim {
 enum By {
     /// By this aim, in each cell.
     Aim(Aim),
+    /// The same, but undecided in a cell in which the kernel alone reaches it, too.
+    AimUnlikeDefault(Aim),
     /// By the geometric mean over the cells of the ratio to the baseline: at least so much.
     GeometricMean(&'static str, f64),
     /// By all runs of all cells together: at most so much in each run.
@@ -43,11 +45,12 @@ const THREADS_CELLS: Cells = (&["ep.A-gcc", "bt.W-gcc", "sp.A-gcc", "cg.A-gcc"],
 
 const LOOP_CELLS: Cells = (&["loop.250ms", "loop.500ms"], &["softirq-fine", "softirq"]);
 
-/// A thread with 30 % more to do than every other: on equal CPUs, and on unequal ones.
-const UNEVEN_CELLS: Cells = (&["loop.uneven"], &["none", "softirq-fine", "softirq"]);
+/// A thread with 30 % more to do than every other.
+const UNEVEN_CELLS: Cells = (&["loop.uneven"], LOOP_CELLS.1);
 const MPI_CELLS: Cells = (&["mpi_loop.100ms"], LOOP_CELLS.1);
 
-const CLAIMS: [Claim; 14] = [
+/// Their cells are measured in this order: where three hours do not suffice, the last ones are left out.
+const CLAIMS: [Claim; 15] = [
     Claim {
         name: "`run` is not inferior to the kernel alone",
         cells: RUN_CELLS,
@@ -67,26 +70,6 @@ const CLAIMS: [Claim; 14] = [
         name: "`run` costs little",
         cells: RUN_CELLS,
         by: By::Aim(Aim::new(RUN, OWN_CPU, Wanted::AtMost(0.3))),
-    },
-    Claim {
-        name: "`run` gains on phases of 250 ms and more",
-        cells: LOOP_CELLS,
-        by: By::Aim(Aim::new(RUN, TIME, Wanted::Ratio(1.15, DEFAULT))),
-    },
-    Claim {
-        name: "`run` reaches the best placement of threads with uneven work",
-        cells: UNEVEN_CELLS,
-        by: By::Aim(Aim::new(RUN, TIME, Wanted::Ratio(0.93, BY_HAND))),
-    },
-    Claim {
-        name: "`run` keeps the thread with more to do on a fast CPU",
-        cells: (UNEVEN_CELLS.0, &["softirq-fine", "softirq"]),
-        by: By::Aim(Aim::new(RUN, CRITICAL, Wanted::AtLeast(90.0))),
-    },
-    Claim {
-        name: "`run` gains on ranks of MPI with an allreduce every 100 ms",
-        cells: MPI_CELLS,
-        by: By::Aim(Aim::new(RUN, TIME, Wanted::Ratio(1.22, DEFAULT))),
     },
     Claim {
         name: "`run --shares` reaches the best split by hand",
@@ -117,6 +100,33 @@ const CLAIMS: [Claim; 14] = [
         name: "`run --threads 4` gains on SP",
         cells: (&["sp.A-gcc"], THREADS_CELLS.1),
         by: By::Aim(Aim::new(THREADS, TIME, Wanted::Ratio(1.18, DEFAULT))),
+    },
+    Claim {
+        name: "`run` gains on phases of 250 ms and more",
+        cells: LOOP_CELLS,
+        by: By::Aim(Aim::new(RUN, TIME, Wanted::Ratio(1.15, DEFAULT))),
+    },
+    Claim {
+        name: "`run` reaches the best placement of threads with uneven work",
+        cells: UNEVEN_CELLS,
+        by: By::Aim(Aim::new(RUN, TIME, Wanted::Ratio(0.93, BY_HAND))),
+    },
+    Claim {
+        name: "`run` keeps the thread with more to do on a fast CPU",
+        cells: UNEVEN_CELLS,
+        // Noise falls on one CPU. Of many CPUs that is seldom the thread's, with or without `run`.
+        by: By::AimUnlikeDefault(Aim::new(RUN, CRITICAL, Wanted::AtLeast(90.0))),
+    },
+    Claim {
+        name: "`run` is not inferior to the kernel alone where work is uneven and CPUs are equal",
+        // Any placement is the best one there.
+        cells: (UNEVEN_CELLS.0, &["none"]),
+        by: By::Aim(Aim::new(RUN, TIME, Wanted::NotInferior(0.02, DEFAULT))),
+    },
+    Claim {
+        name: "`run` gains on ranks of MPI with an allreduce every 100 ms",
+        cells: MPI_CELLS,
+        by: By::Aim(Aim::new(RUN, TIME, Wanted::Ratio(1.22, DEFAULT))),
     },
 ];
 
@@ -199,7 +209,7 @@ impl Claim {
     /// The contestants that each of its cells must have.
     fn contestants(&self) -> Vec<&'static str> {
         match &self.by {
-            By::Aim(aim) => {
+            By::Aim(aim) | By::AimUnlikeDefault(aim) => {
                 vec![aim.contestant, aim.wanted.against().unwrap_or(DEFAULT)]
             }
             By::GeometricMean(contestant, _) => vec![*contestant],
@@ -231,25 +241,17 @@ impl Claim {
     fn judge(&self, cells: &[&Judged<'_>], looks: usize) -> Vec<AimRow> {
         let records = || cells.iter().filter_map(|cell| cell.record.as_ref());
         match &self.by {
-            By::Aim(aim) => {
-                let measured: Vec<Record> = records().cloned().collect();
-                let mut rows =
-                    judge_aims(std::slice::from_ref(aim), &METRICS, &measured, looks).into_iter();
-                let mut next = rows.next();
-                let row = |cell: &&Judged<'_>| {
-                    let is_its = |row: &AimRow| {
-                        let record = cell.record.as_ref();
-                        record.is_some_and(|record| {
-                            (&row.case, &row.program) == (&record.case, &record.program)
-                        })
-                    };
-                    let found = next.take_if(|row| is_its(row));
-                    if found.is_some() {
-                        next = rows.next();
+            By::Aim(aim) => judge_each(cells, aim, looks),
+            By::AimUnlikeDefault(aim) => {
+                let by_default = Aim { contestant: DEFAULT, ..aim.clone() };
+                let mut rows = judge_each(cells, aim, looks);
+                for (row, alone) in rows.iter_mut().zip(judge_each(cells, &by_default, looks)) {
+                    let is_shown = alone.found.is_some() && alone.reached != Some(Reached::Reached);
+                    if row.reached == Some(Reached::Reached) && !is_shown {
+                        row.reached = Some(Reached::Undecided);
                     }
-                    found.unwrap_or_else(|| absent(cell, aim))
-                };
-                cells.iter().map(row).collect()
+                }
+                rows
             }
             By::GeometricMean(contestant, least) => {
                 let all: Option<Vec<&Record>> =
@@ -288,6 +290,26 @@ impl Claim {
             }
         }
     }
+}
+
+/// A row for each cell, by this aim.
+fn judge_each(cells: &[&Judged<'_>], aim: &Aim, looks: usize) -> Vec<AimRow> {
+    let measured: Vec<Record> = cells.iter().filter_map(|cell| cell.record.clone()).collect();
+    let mut rows = judge_aims(std::slice::from_ref(aim), &METRICS, &measured, looks).into_iter();
+    let mut next = rows.next();
+    let row = |cell: &&Judged<'_>| {
+        let is_its = |row: &AimRow| {
+            let record = cell.record.as_ref();
+            record
+                .is_some_and(|record| (&row.case, &row.program) == (&record.case, &record.program))
+        };
+        let found = next.take_if(|row| is_its(row));
+        if found.is_some() {
+            next = rows.next();
+        }
+        found.unwrap_or_else(|| absent(cell, aim))
+    };
+    cells.iter().map(row).collect()
 }
 
 fn exactly(value: f64) -> Estimate {
@@ -441,6 +463,9 @@ mod tests {
             .iter()
             .map(|claim| match &claim.by {
                 By::Aim(aim) => format!("{} {}", aim.contestant, aim.wanted.words()),
+                By::AimUnlikeDefault(aim) => {
+                    format!("{} {}, unlike default", aim.contestant, aim.wanted.words())
+                }
                 By::GeometricMean(contestant, least) => format!("{contestant} mean {least}"),
                 By::MostInARun(metric, most) => format!("{metric} {most}"),
                 By::OwnProof(_) => unreachable!(),
@@ -453,16 +478,17 @@ mod tests {
                 "moves 0",
                 "moves, withdrawn 10",
                 "run <= 0.3",
-                "run >= 1.15 times default",
-                "run >= 0.93 times by hand",
-                "run >= 90",
-                "run >= 1.22 times default",
                 "run --shares >= 0.97 times by hand",
                 "run --shares >= 1.25 times default",
                 "run --shares mean 1.2",
                 "run --threads 4 >= 0.97 times by hand",
                 "run --threads 4 >= 1.30 times default",
                 "run --threads 4 >= 1.18 times default",
+                "run >= 1.15 times default",
+                "run >= 0.93 times by hand",
+                "run >= 90, unlike default",
+                "run shown to lose less than 2 % against default",
+                "run >= 1.22 times default",
             ]
         );
     }
@@ -495,6 +521,21 @@ mod tests {
             rows.iter().find(|row| row.metric == MOVES).unwrap().reached.unwrap()
         };
         assert_eq!((reached(0.0), reached(1.0)), (Reached::Reached, Reached::Missed));
+    }
+
+    #[test]
+    fn what_the_kernel_alone_reaches_shows_nothing() {
+        let reached = |alone: &[f64]| {
+            let base = alone.iter().map(|share| vec![(TIME, 2.0), (CRITICAL, *share)]).collect();
+            let ours = runs(2.0, &[(CRITICAL, 98.0)]);
+            let cell = record("loop.uneven/softirq", &[(DEFAULT, base), (RUN, ours)]);
+            let (rows, _) = judge(&[judged("loop.uneven/softirq", Some(cell))], 1);
+            rows.iter().find(|row| row.metric == CRITICAL).unwrap().reached.unwrap()
+        };
+        // Of two CPUs the thread is often on the noisy one, of many never.
+        assert_eq!(reached(&[0.0, 100.0, 0.0, 100.0, 0.0, 100.0, 0.0]), Reached::Reached);
+        assert_eq!(reached(&[10.0; 7]), Reached::Reached);
+        assert_eq!(reached(&[100.0; 7]), Reached::Undecided);
     }
 
     #[test]

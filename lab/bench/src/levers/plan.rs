@@ -211,7 +211,7 @@ mod tests {
             claimed.iter().find(|cell| cell.name() == name).unwrap().contestants.join(", ")
         };
         assert_eq!(contestants("lu.W-gcc/none"), "default, run");
-        assert_eq!(contestants("loop.uneven/none"), "default, run, by hand");
+        assert_eq!(contestants("loop.uneven/none"), "default, run");
         assert_eq!(contestants("mpi_loop.100ms/softirq"), "default, run");
         assert_eq!(contestants("lu.A-clang/udp"), "default, run, run --shares, by hand");
         assert_eq!(contestants("ep.A-gcc/softirq-fine"), "default, run, run --threads 4, by hand");
