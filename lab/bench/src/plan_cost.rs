@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use crate::cost_page::{Files, Shown};
 use crate::crowd::{self, Crowd};
-use crate::stats::median;
+use crate::stats::{Estimate, median};
 use evenkeel_experiment::Document;
 use evenkeel_experiment::cells::Cells;
 use evenkeel_experiment::display::Display;
@@ -41,8 +41,8 @@ const COLD_ROUNDS: u32 = 10;
 const ROUNDS: u32 = 20;
 /// Threads of the program in the timed interval.
 const CROWD: u32 = 10_000;
-/// How much more than n log n the instructions of a plan may grow from the smallest machine to the
-/// largest.
+/// How much more than n log n the instructions of a plan may grow from the smallest machine to any
+/// other.
 const MOST_GROWTH: f64 = 1.1;
 /// How long all threads may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -84,7 +84,7 @@ pub struct Report {
     plan_ms: f64,
     /// `cbinfo` or `procfs`.
     accounting: String,
-    /// What was wanted, and what came out; empty where instructions were not counted.
+    /// What was wanted, and what came out; undecided where instructions were not counted.
     wanted: Vec<AimRow>,
 }
 
@@ -121,17 +121,18 @@ pub fn run(options: &Options) -> Result<i32> {
     Ok(0)
 }
 
-/// What was wanted of the growth of a plan: its instructions for each `tasks x log2(tasks)` on the
-/// largest machine, by those on the smallest one. They are counted, so one value decides.
+/// What was wanted of the growth of a plan: its instructions for each `tasks x log2(tasks)` where they
+/// are the most, by those on the smallest machine. They are counted, so one value decides; where they could
+/// not be counted, nothing is decided.
 fn wanted(plans: &[Row]) -> Vec<AimRow> {
-    let ends = plans.first().zip(plans.last());
-    let growth = ends.and_then(|(small, large)| {
-        let growth = large.per_task_log_task? / small.per_task_log_task?;
-        let case = format!("{} to {} CPUs", small.cpus, large.cpus);
-        let figure = "growth beside n log n";
-        Some(AimRow::counted(&case, figure, "plan", growth, Wanted::AtMost(MOST_GROWTH)))
-    });
-    growth.into_iter().collect()
+    let all: Option<Vec<f64>> = plans.iter().map(|row| row.per_task_log_task).collect();
+    let growth = all.and_then(|all| Some(all.iter().copied().reduce(f64::max)? / all.first()?));
+    let found =
+        growth.map(|growth| Estimate { median: growth, lo: growth, hi: growth, coverage: 1.0 });
+    let of = |row: Option<&Row>| row.map_or(0, |row| row.cpus);
+    let case = format!("{} to {} CPUs", of(plans.first()), of(plans.last()));
+    let figure = "most growth beside n log n";
+    vec![AimRow::estimated(&case, figure, "plan", found, Wanted::AtMost(MOST_GROWTH))]
 }
 
 fn shown(report: &Report) -> Shown<'_> {
@@ -263,11 +264,21 @@ mod tests {
             instructions: None,
             per_task_log_task,
         };
-        let of = |small, large| wanted(&[row(SIZES[0], small), row(SIZES[4], large)]);
-        let good = of(Some(100.0), Some(80.0));
-        assert_eq!((good[0].found, good[0].reached), (Some(0.8), Some(Reached::Reached)));
+        let of = |small, middle, large| {
+            wanted(&[row(SIZES[0], small), row(SIZES[2], middle), row(SIZES[4], large)])
+        };
+        let good = of(Some(100.0), Some(105.0), Some(80.0));
+        assert_eq!((good[0].found, good[0].reached), (Some(1.05), Some(Reached::Reached)));
         assert_eq!(good[0].case, "64 to 1024 CPUs");
-        assert_eq!(of(Some(100.0), Some(200.0))[0].reached, Some(Reached::Missed));
-        assert!(of(None, None).is_empty(), "without valgrind nothing is counted");
+        let missed = |middle, large| of(Some(100.0), Some(middle), Some(large))[0].reached;
+        assert_eq!(missed(100.0, 200.0), Some(Reached::Missed));
+        assert_eq!(
+            missed(200.0, 100.0),
+            Some(Reached::Missed),
+            "the largest is not always the last"
+        );
+        let uncounted = of(None, None, None);
+        let undecided = Some(Reached::Undecided);
+        assert_eq!((uncounted[0].found, uncounted[0].reached), (None, undecided), "no valgrind");
     }
 }
