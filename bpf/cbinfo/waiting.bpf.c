@@ -15,9 +15,9 @@
  *
  * 2. on_system_call. The last thread that arrives at a barrier wakes all others: futex(FUTEX_WAKE,
  *    INT_MAX), also where none of them sleeps. libgomp's and glibc's barriers do that; so these calls
- *    tell of a program's barriers. They are counted by the word that the others wait at, because an OpenMP
- *    region has two such words: one at its beginning, one for its barriers. Attached, it slows the
- *    system calls of all tasks, so user space attaches it in short windows.
+ *    tell of a program's barriers. They are counted by the word that the others wait at, because an
+ *    OpenMP region has two such words: one at its beginning, one for its barriers. Attached, it slows
+ *    the system calls of all tasks, so user space attaches it in short windows.
  *
  * No field of a kernel's type is read here, so nothing is relocated, and loading does not parse the
  * kernel's type information.

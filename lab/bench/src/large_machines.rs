@@ -202,7 +202,8 @@ fn shown(report: &Report) -> Shown<'_> {
     let bounds = format!(
         "The bound is the pace of all CPUs together: of uneven programs in phases of {MOVABLE_MS} ms \
          and more, the thread with more to do on a slow CPU at first, over {:.1} s, the worse of the \
-         one that spins and the one that sleeps; of `run --shares` over {} s, by loops of {ITERATIONS} iterations.",
+         one that spins and the one that sleeps; of `run --shares` over {} s, by loops of {ITERATIONS} \
+         iterations.",
         (BEGUN_SLOWLY * report.lasts_ms) as f64 / 1e3,
         SHARED_LASTS_MS / 1_000
     );

@@ -122,8 +122,8 @@ pub fn run(options: &Options) -> Result<i32> {
 }
 
 /// What was wanted of the growth of a plan: its instructions for each `tasks x log2(tasks)` where they
-/// are the most, by those on the smallest machine. They are counted, so one value decides; where they could
-/// not be counted, nothing is decided.
+/// are the most, by those on the smallest machine. They are counted, so one value decides; where
+/// they could not be counted, nothing is decided.
 fn wanted(plans: &[Row]) -> Vec<AimRow> {
     let all: Option<Vec<f64>> = plans.iter().map(|row| row.per_task_log_task).collect();
     let growth = all.and_then(|all| Some(all.iter().copied().reduce(f64::max)? / all.first()?));

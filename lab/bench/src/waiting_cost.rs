@@ -476,7 +476,7 @@ mod tests {
     #[test]
     fn wake_ups_are_made_until_it_ends() {
         let made_in_all = AtomicU64::new(0);
-        let work = |progress: &Progress, ended: &AtomicBool| {
+        let work = |progress: &Progress, ended: &AtomicBool| -> nix::Result<()> {
             wake_all(progress, ended)?;
             made_in_all.store(progress.done.load(Ordering::Relaxed), Ordering::Relaxed);
             Ok(())
