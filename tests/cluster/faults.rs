@@ -50,9 +50,10 @@ fn an_evenkeel_that_hangs_as_srun_ends_holds_nothing_up() {
     let test = "an_evenkeel_that_hangs_as_srun_ends_holds_nothing_up";
     let Some(cluster) = Cluster::start(test, Wanted::default()) else { return };
     let (hangs, asked) = (cluster.host.path("hangs"), cluster.host.path("asked"));
-    // It is evenkeel in all else. The `sleep` holds the pipe to srun, and has to be killed with it.
+    // It is evenkeel in all else, and hangs for ever: srun ends only if it does not wait for it. The
+    // `sleep` holds the pipe to srun, and has to be killed with it.
     let script = format!(
-        "#!/bin/sh\n[ \"$1 $2\" != 'cluster line' ] || {{ : >'{}'; sleep 600; }}\n\
+        "#!/bin/sh\n[ \"$1 $2\" != 'cluster line' ] || {{ : >'{}'; sleep infinity; }}\n\
          exec '{EVENKEEL}' \"$@\"\n",
         asked.display()
     );
@@ -62,13 +63,8 @@ fn an_evenkeel_that_hangs_as_srun_ends_holds_nothing_up() {
     let text = std::fs::read_to_string(&stack).unwrap();
     std::fs::write(&stack, text.replace(EVENKEEL, hangs.to_str().unwrap())).unwrap();
     let step = Step::run(cluster.srun(&["-n1", "--evenkeel"]).args(["sh", "-c", "exit 3"]));
-    let ended = std::time::Instant::now();
     assert_eq!(step.code, Some(3), "{step:?}");
     assert!(asked.exists(), "it was not asked: {step:?}");
-    let since = asked.metadata().unwrap().modified().unwrap().elapsed().unwrap();
-    let waited = since.saturating_sub(ended.elapsed());
-    // A second and a half by the plugin; the rest is for a busy host.
-    assert!(waited < std::time::Duration::from_secs(10), "srun waited for {waited:?}");
     wait_for("the end of what hangs", || cluster.processes_named("sleep").is_empty());
     cluster.wait_for_nothing_left();
 }

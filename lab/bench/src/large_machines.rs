@@ -196,10 +196,10 @@ fn shown(report: &Report) -> Shown<'_> {
         report.lasts_ms as f64 / 1e3
     );
     let bounds = format!(
-        "The best placement has the thread with more to do on a fast CPU, and moves nothing; the program \
-         begins with it on a slow one, and has {:.1} s of phases, the worse of the one that spins and the \
-         one that sleeps. The bound of `run --shares` is the pace of all CPUs together, over {} s, by \
-         loops of {ITERATIONS} iterations.",
+        "The best placement has the thread with more to do on a fast CPU, and moves nothing; the \
+         program begins with it on a slow one, and has {:.1} s of phases, the worse of the one that \
+         spins and the one that sleeps. The bound of `run --shares` is the pace of all CPUs together, \
+         over {} s, by loops of {ITERATIONS} iterations.",
         (BEGUN_SLOWLY * report.lasts_ms) as f64 / 1e3,
         SHARED_LASTS_MS / 1_000
     );

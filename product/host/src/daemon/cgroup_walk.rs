@@ -39,12 +39,17 @@ impl Budget {
         self.left == 0
     }
 
+    /// Whether cgroups of this owner are not counted.
+    fn is_free(&self, owner: u32) -> bool {
+        self.of_owners.is_some() && is_in_charge(owner)
+    }
+
     /// Whether one more may be looked at, of this owner; that is in the budget then.
     fn take(&mut self, owner: u32) -> bool {
+        if self.is_free(owner) {
+            return true;
+        }
         if let Some(of_owners) = &mut self.of_owners {
-            if is_in_charge(owner) {
-                return true;
-            }
             let taken = of_owners.entry(owner).or_default();
             if *taken == MAX_CGROUPS_PER_USER {
                 return false;
@@ -64,6 +69,8 @@ pub(crate) fn in_cgroup(dir: &Path, budget: &mut Budget) -> Vec<i32> {
     let (mut found, mut next) = (Vec::new(), VecDeque::new());
     next.extend(owner_of(dir).ok().filter(|owner| budget.take(*owner)).map(|_| dir.to_owned()));
     while let Some(dir) = next.pop_front() {
+        // Any number of them may be in a folder of a user: what is refused there is not even counted.
+        let is_open_ended = !owner_of(&dir).is_ok_and(|owner| budget.is_free(owner));
         let list = std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
         found.extend(list.lines().filter_map(|line| line.parse::<i32>().ok()));
         let below = std::fs::read_dir(&dir).into_iter().flatten().flatten();
@@ -72,8 +79,7 @@ pub(crate) fn in_cgroup(dir: &Path, budget: &mut Budget) -> Vec<i32> {
             let Ok(owner) = owner_of(&path) else { continue };
             if budget.take(owner) {
                 next.push_back(path);
-            } else if budget.is_used_up() || owner_of(&dir).ok() == Some(owner) {
-                // Its owner may have made any number of them here: they are not even counted.
+            } else if is_open_ended {
                 break;
             }
         }
@@ -115,8 +121,11 @@ mod tests {
         let mut budget = Budget::in_charge();
         assert!((0..10 * MAX_CGROUPS_OF_OTHERS).all(|_| budget.take(0)), "root has no limit");
         let mut count = |owner| (0..2 * MAX_CGROUPS_PER_USER).filter(|_| budget.take(owner)).count();
-        assert_eq!([count(10), count(11), count(10)], [MAX_CGROUPS_PER_USER, MAX_CGROUPS_PER_USER, 0]);
-        let others: usize = (12..5000).map(count).sum();
+        // No test runs as one of these.
+        let [first, second, third] = [3_000_000_000, 3_000_000_001, 3_000_000_002];
+        let most = MAX_CGROUPS_PER_USER;
+        assert_eq!([count(first), count(second), count(first)], [most, most, 0]);
+        let others: usize = (third..third + 100).map(count).sum();
         assert_eq!(others, MAX_CGROUPS_OF_OTHERS - 2 * MAX_CGROUPS_PER_USER);
         let owners = budget.of_owners.as_ref().unwrap();
         assert!(owners.values().sum::<usize>() == MAX_CGROUPS_OF_OTHERS && budget.is_used_up());
@@ -145,5 +154,8 @@ mod tests {
         make("service/part", None);
         let found = in_cgroup(slice.path(), &mut Budget::in_charge());
         assert_eq!(found.len(), 2 + MAX_CGROUPS_PER_USER);
+        // Where all others have used theirs up, root's are looked at still.
+        let mut used_up = Budget { left: 0, ..Budget::in_charge() };
+        assert_eq!(in_cgroup(slice.path(), &mut used_up).len(), 2);
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use evenkeel_control::Peer;
 use evenkeel_journal::TaskRef;
 use nix::errno::Errno;
+use procfs::process::Process;
 
 use super::admission::{Refusal, refuse};
 use super::known_metrics::MAX_RUN_PACES;
@@ -79,11 +80,15 @@ pub(crate) struct ToldPrograms {
 impl ToldPrograms {
     /// Takes what a balancer tells of its program. Returns the program's number.
     pub fn tell(&mut self, peer: &Peer, told: ToldProgram, now_ns: u64) -> Result<u32, Refusal> {
-        let balancer = TaskRef::of(peer.pid).map_err(|_| Refusal {
+        let unseen = || Refusal {
             errno: Errno::ESRCH,
             why: "only a process that the daemon sees can tell of its program".to_owned(),
-        })?;
-        self.insert(peer.uid, balancer, told, now_ns)
+        };
+        let balancer = TaskRef::of(peer.pid).map_err(|_| unseen())?;
+        // The process that connected may have ended, and its number may be that of another user's now.
+        let status = Process::new(peer.pid).and_then(|process| process.status());
+        let is_its = status.is_ok_and(|status| status.euid == peer.uid) && balancer.is_alive();
+        if is_its { self.insert(peer.uid, balancer, told, now_ns) } else { Err(unseen()) }
     }
 
     fn insert(
@@ -93,42 +98,43 @@ impl ToldPrograms {
         told: ToldProgram,
         told_at_ns: u64,
     ) -> Result<u32, Refusal> {
-        // A process has one program, whatever user it is by now.
         let mut programs = self.programs.iter_mut();
-        let known = programs.find(|(_, entry)| entry.balancer == balancer);
-        let former = match known {
-            Some((number, entry)) if entry.uid == uid => {
-                // The label of a series does not change: each other step would be another series.
-                let step = std::mem::take(&mut entry.told.step);
-                entry.told = ToldProgram { step, ..told };
-                entry.told_at_ns = told_at_ns;
-                return Ok(*number);
+        if let Some((number, entry)) = programs.find(|(_, entry)| entry.balancer == balancer) {
+            // Each other user and step would be another series.
+            if entry.uid != uid {
+                let why = format!("this process told of its program as user {}", entry.uid);
+                return refuse(Errno::EPERM, why);
             }
-            known => known.map(|(number, _)| *number),
-        };
-        self.check_room(uid, former)?;
-        if let Some(former) = former {
-            self.programs.remove(&former);
+            let step = std::mem::take(&mut entry.told.step);
+            entry.told = ToldProgram { step, ..told };
+            entry.told_at_ns = told_at_ns;
+            return Ok(*number);
         }
+        self.make_room(uid, told_at_ns)?;
         self.last = self.last.saturating_add(1);
         self.programs.insert(self.last, Entry { uid, balancer, told, told_at_ns });
         Ok(self.last)
     }
 
-    /// Whether there is room for another program of a user. `former` is left out: it makes room.
-    fn check_room(&self, uid: u32, former: Option<u32>) -> Result<(), Refusal> {
+    /// Makes room for another program of a user, if there may be one.
+    fn make_room(&mut self, uid: u32, now_ns: u64) -> Result<(), Refusal> {
+        let of_users = || self.programs.iter().filter(|(_, entry)| entry.uid != 0);
         if uid == 0 {
             return Ok(());
         }
-        let others = self.programs.iter().filter(|(number, _)| Some(**number) != former);
-        let uids: Vec<u32> = others.map(|(_, entry)| entry.uid).filter(|uid| *uid != 0).collect();
-        if uids.iter().filter(|of| **of == uid).count() >= MAX_PER_USER {
+        if of_users().filter(|(_, entry)| entry.uid == uid).count() >= MAX_PER_USER {
             let why = format!("user {uid} has told of {MAX_PER_USER} programs already");
             return refuse(Errno::EAGAIN, why);
         }
-        if uids.len() >= MAX_OF_USERS {
-            let why = format!("users have told of {MAX_OF_USERS} programs already");
-            return refuse(Errno::EAGAIN, why);
+        if of_users().count() >= MAX_OF_USERS {
+            // What was told of long ago has no figures any more.
+            let old = of_users().filter(|(_, entry)| !entry.is_of_now(now_ns));
+            let oldest = old.min_by_key(|(_, entry)| entry.told_at_ns).map(|(number, _)| *number);
+            let Some(oldest) = oldest else {
+                let why = format!("users have told of {MAX_OF_USERS} programs already");
+                return refuse(Errno::EAGAIN, why);
+            };
+            self.programs.remove(&oldest);
         }
         Ok(())
     }
@@ -190,18 +196,22 @@ mod tests {
 
     #[test]
     fn a_balancer_has_one_program_and_takes_it_along() {
-        let own = Peer { uid: 7, pid: std::process::id() as i32 };
+        let uid = nix::unistd::geteuid().as_raw();
+        let own = Peer { uid, pid: std::process::id() as i32 };
         let mut programs = ToldPrograms::default();
         let first = programs.tell(&own, told(Proven::Measuring, None), NOW_NS).unwrap();
         assert_eq!(programs.tell(&own, told(Proven::Gains, Some(1_220)), NOW_NS).unwrap(), first);
         assert_eq!((programs.count(), programs.count_of(Proven::Gains, NOW_NS)), (1, 1));
-        let pace = RunPace { user: 7, step: "77.0".to_owned(), pace_milli: 1_220 };
+        let pace = RunPace { user: uid, step: "77.0".to_owned(), pace_milli: 1_220 };
         assert_eq!(programs.paces(NOW_NS), BTreeMap::from([(first, pace)]));
         programs.insert(7, balancer(4_194_305), told(Proven::Gains, None), NOW_NS).unwrap();
         programs.forget_ended();
         assert_eq!(programs.count(), 1, "the other balancer does not run");
-        let unseen = programs.tell(&Peer { uid: 7, pid: 0 }, told(Proven::Gains, None), NOW_NS);
-        assert_eq!(unseen.unwrap_err().errno, Errno::ESRCH);
+        // Not seen from here, and with the number of another user's process.
+        for peer in [Peer { uid, pid: 0 }, Peer { uid: uid + 1, ..own }] {
+            let refused = programs.tell(&peer, told(Proven::Gains, None), NOW_NS).unwrap_err();
+            assert_eq!(refused.errno, Errno::ESRCH, "{peer:?}");
+        }
         programs.tell(&own, told(Proven::Withdrawn, Some(990)), NOW_NS).unwrap();
         assert!(programs.paces(NOW_NS).is_empty(), "what was withdrawn has no effect on the pace");
     }
@@ -279,11 +289,13 @@ mod tests {
     fn a_process_with_many_user_numbers_has_one_program() {
         let mut programs = ToldPrograms::default();
         let gains = || told(Proven::Gains, Some(1_220));
-        for uid in 100_000..165_536 {
-            programs.insert(uid, balancer(1), gains(), NOW_NS).unwrap();
+        programs.insert(100_000, balancer(1), gains(), NOW_NS).unwrap();
+        for uid in 100_001..165_536 {
+            let refused = programs.insert(uid, balancer(1), gains(), NOW_NS).unwrap_err();
+            assert_eq!(refused.errno, Errno::EPERM);
         }
         assert_eq!((programs.count(), programs.paces(NOW_NS).len()), (1, 1));
-        assert!(programs.paces(NOW_NS).values().all(|pace| pace.user == 165_535));
+        assert!(programs.paces(NOW_NS).values().all(|pace| pace.user == 100_000));
     }
 
     #[test]
@@ -296,10 +308,13 @@ mod tests {
         let refused = programs.insert(7, balancer(1_000), gains(), NOW_NS).unwrap_err();
         assert_eq!(refused.errno, Errno::EAGAIN);
         programs.insert(0, balancer(1_001), gains(), NOW_NS).unwrap();
-        // A known process may go on, also as another user.
-        programs.insert(100_001, balancer(1), gains(), NOW_NS).unwrap();
-        programs.insert(7, balancer(1), gains(), NOW_NS).unwrap();
+        // A known process may go on, and then the one that told last is not the oldest.
+        programs.insert(100_001, balancer(1), gains(), NOW_NS + 1).unwrap();
         assert_eq!(programs.count(), MAX_OF_USERS + 1);
+        let later_ns = NOW_NS + MAX_AGE_NS + 1;
+        assert_eq!(programs.insert(7, balancer(1_000), gains(), later_ns).unwrap(), 514);
+        assert_eq!(programs.count(), MAX_OF_USERS + 1);
+        assert!(programs.programs.contains_key(&1) && !programs.programs.contains_key(&2));
         programs.forget_ended();
         assert_eq!(programs.count(), 0);
         programs.insert(7, balancer(1_000), gains(), NOW_NS).unwrap();
