@@ -132,7 +132,7 @@ pub const METRICS: &[Metric] = &[
         kind: Kind::Gauge,
         labels: &["proven"],
         most_series: 5,
-        help: "These programs, by what is known of their gain; without those told of more than 400 s ago",
+        help: "These programs, by what is known of their gain (not those told of over 400 s ago)",
     },
     Metric {
         name: "evenkeel_run_pace_ratio",

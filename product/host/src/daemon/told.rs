@@ -234,7 +234,7 @@ mod tests {
         let of = |user| paces.values().filter(|pace| pace.user == user).count();
         assert_eq!((of(7), of(8), of(0)), (MAX_PACES_PER_USER, 1, 1));
         for tid in 1..=MAX_PER_USER as i32 + 1 {
-            programs.insert(0, balancer(tid), gains(), NOW_NS).unwrap();
+            programs.insert(0, balancer(3_000 + tid), gains(), NOW_NS).unwrap();
         }
     }
 
