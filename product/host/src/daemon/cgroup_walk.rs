@@ -120,7 +120,8 @@ mod tests {
     fn an_owner_takes_no_budget_of_another_one_and_all_together_have_a_limit() {
         let mut budget = Budget::in_charge();
         assert!((0..10 * MAX_CGROUPS_OF_OTHERS).all(|_| budget.take(0)), "root has no limit");
-        let mut count = |owner| (0..2 * MAX_CGROUPS_PER_USER).filter(|_| budget.take(owner)).count();
+        let mut count =
+            |owner| (0..2 * MAX_CGROUPS_PER_USER).filter(|_| budget.take(owner)).count();
         // No test runs as one of these.
         let [first, second, third] = [3_000_000_000, 3_000_000_001, 3_000_000_002];
         let most = MAX_CGROUPS_PER_USER;
