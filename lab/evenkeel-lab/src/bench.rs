@@ -2,6 +2,8 @@
 //! benchmarks themselves are in `lab/bench`. With a hidden flag (`hogs`, `stranger`) this process is not
 //! the benchmark, but a helper that the benchmark has started.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use evenkeel_bench::cost_page::Files;
 use evenkeel_bench::{
@@ -12,7 +14,7 @@ use evenkeel_experiment::{Only, Options, executable};
 
 use crate::cli::{
     BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, ClusterArgs, FileArgs, IrqBenchArgs,
-    PlanArgs, ProgramsArgs, RefillArgs, SaisBenchArgs, ScaleArgs, Stranger, TurnArgs,
+    PageArgs, PlanArgs, ProgramsArgs, RefillArgs, SaisBenchArgs, ScaleArgs, Stranger, TurnArgs,
 };
 use crate::command_line::command_line;
 
@@ -127,6 +129,12 @@ fn guest_options(args: TurnArgs) -> Options {
     }
 }
 
+/// What each benchmark with a page can be asked for.
+fn page_options(quick: bool, from: Option<PathBuf>, pages: PageArgs) -> Options {
+    let PageArgs { json, markdown, html } = pages;
+    Options { quick, from, json, markdown, html, command: command_line(), ..Options::default() }
+}
+
 fn sais_options(args: SaisBenchArgs) -> Result<sais::Asked> {
     Ok(sais::Asked {
         executable: executable::product()?,
@@ -134,41 +142,17 @@ fn sais_options(args: SaisBenchArgs) -> Result<sais::Asked> {
         parts: args.parts,
         inside: args.inside,
         reader: args.reader,
-        options: Options {
-            quick: args.quick,
-            json: args.json,
-            markdown: args.markdown,
-            html: args.html,
-            from: args.from,
-            command: command_line(),
-            ..Options::default()
-        },
+        options: page_options(args.quick, args.from, args.pages),
     })
 }
 
 fn irq_options(args: IrqBenchArgs) -> Result<irq::Asked> {
-    let options = Options {
-        quick: args.quick,
-        json: args.json,
-        markdown: args.markdown,
-        html: args.html,
-        from: args.from,
-        command: command_line(),
-        ..Options::default()
-    };
+    let options = page_options(args.quick, args.from, args.pages);
     Ok(irq::Asked { executable: executable::product()?, parts: args.parts, options })
 }
 
 fn scale_options(args: ScaleArgs) -> Result<scale::Asked> {
-    let options = Options {
-        quick: args.quick,
-        from: args.from,
-        json: args.json,
-        markdown: args.markdown,
-        html: args.html,
-        command: command_line(),
-        ..Options::default()
-    };
+    let options = page_options(args.quick, args.from, args.pages);
     Ok(scale::Asked { executable: executable::product()?, options })
 }
 

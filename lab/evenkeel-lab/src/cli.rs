@@ -15,7 +15,7 @@ use evenkeel::cli::{GenerateArgs, with_examples};
 
 pub use bench::{
     BalanceArgs, BenchArgs, BenchPart, CapabilityArgs, ClusterArgs, FileArgs, IrqBenchArgs,
-    PlanArgs, ProgramsArgs, RefillArgs, SaisBenchArgs, ScaleArgs, Stranger, TurnArgs,
+    PageArgs, PlanArgs, ProgramsArgs, RefillArgs, SaisBenchArgs, ScaleArgs, Stranger, TurnArgs,
 };
 pub use examples::SECTIONS;
 pub use noise::NoiseArgs;

@@ -53,7 +53,7 @@ pub use evenkeel_trial::{chart, command, display, interrupt};
 pub use generated::measured_at;
 pub use machine::{MachineInfo, commit};
 pub use metric::{Kind, Metric};
-pub use options::{Only, Options, choose};
+pub use options::{Only, Options, choose, named};
 pub use page::aim_cells;
 pub use report::{Absent, Failed, REPORT_FORMAT, Report, Section};
 pub use row::{Row, rows};

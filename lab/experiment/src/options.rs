@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::output::check_short_form;
 
@@ -106,6 +106,23 @@ pub fn choose<'a, T>(
         names.is_empty() || names.iter().any(|name| plain(name_of(item)) == plain(name))
     };
     Ok(all.iter().filter(is_named).collect())
+}
+
+/// The one of `all` with exactly this name.
+///
+/// # Errors
+/// The name is unknown: the error lists those that are known.
+pub fn named<T: Copy>(
+    what: &str,
+    name: &str,
+    all: &[T],
+    name_of: impl Fn(T) -> &'static str,
+) -> Result<T> {
+    let found = all.iter().copied().find(|item| name_of(*item) == name);
+    found.with_context(|| {
+        let names: Vec<&str> = all.iter().map(|item| name_of(*item)).collect();
+        format!("there is no {what} {name:?}: give some of {}", names.join(", "))
+    })
 }
 
 #[cfg(test)]

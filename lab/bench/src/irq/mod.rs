@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `experiment` | figures, aims, contestants |
 //! | `runner` | cases, and one run |
-//! | `stage` | a client whose card has queues, and a server that chooses them |
+//! | `stage` | a client with a card with queues, and a server that chooses them |
 //! | `contestant` | what decides where a queue is processed |
 //! | `traffic` | connections that bring data by the queues |
 //! | `disturbed` | a program beside a hot queue |
@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use evenkeel_experiment::host::usable_cpus;
-use evenkeel_experiment::{Options, Plan, Report};
+use evenkeel_experiment::{Options, Plan, Report, named};
 use evenkeel_journal::find_irqbalance;
 
 use crate::sais::runner::Times;
@@ -74,11 +74,7 @@ impl FromStr for Part {
     type Err = anyhow::Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        let found = Self::ALL.into_iter().find(|part| part.name() == name);
-        found.with_context(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("there is no part {name:?}: give some of {names}")
-        })
+        named("part", name, &Self::ALL, Self::name)
     }
 }
 

@@ -33,7 +33,7 @@ const ETHTOOL_SGRO: u32 = 0x2c;
 /// How long the kernel may take to start a thread for each queue, to name it, or to end it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A client whose card has queues, and a server.
+/// A client with a card with queues, and a server.
 pub struct Stage {
     _director: Director,
     /// Where data is wanted.

@@ -41,8 +41,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use evenkeel_experiment::{Options, Plan, Record, Report, Section, interrupt};
+use anyhow::Result;
+use evenkeel_experiment::{Options, Plan, Record, Report, Section, interrupt, named};
 use evenkeel_machine::{CpuSet, Machine};
 use evenkeel_sais::StripTimes;
 use evenkeel_stats::estimate;
@@ -105,11 +105,7 @@ impl FromStr for Part {
     type Err = anyhow::Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        let found = Self::ALL.into_iter().find(|part| part.name() == name);
-        found.with_context(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("there is no part {name:?}: give some of {names}")
-        })
+        named("part", name, &Self::ALL, Self::name)
     }
 }
 

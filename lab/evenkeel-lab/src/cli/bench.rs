@@ -83,15 +83,9 @@ pub struct IrqBenchArgs {
     /// Measure nothing: show the file of an earlier --json (with --markdown or --html, as a page).
     #[arg(long, value_name = "FILE", conflicts_with = "parts")]
     pub from: Option<PathBuf>,
-    /// Write the rows as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write everything as a Markdown page.
-    #[arg(long, value_name = "FILE")]
-    pub markdown: Option<PathBuf>,
-    /// Write everything as an HTML page with charts, which needs no other file.
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// Where the figures go.
+    #[command(flatten)]
+    pub pages: PageArgs,
 }
 
 /// `evenkeel-lab bench refill`.
@@ -150,15 +144,9 @@ pub struct ScaleArgs {
     /// Simulate and measure nothing: show the file of an earlier --json.
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
-    /// Write all figures as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write everything as a Markdown page.
-    #[arg(long, value_name = "FILE")]
-    pub markdown: Option<PathBuf>,
-    /// Write everything as an HTML page with charts, which needs no other file.
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// Where the figures go.
+    #[command(flatten)]
+    pub pages: PageArgs,
 }
 
 /// `evenkeel-lab bench sais`.
@@ -185,15 +173,9 @@ pub struct SaisBenchArgs {
     /// Measure nothing: show the file of an earlier --json (with --markdown or --html, as a page).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["measure_pm", "parts", "quick"])]
     pub from: Option<PathBuf>,
-    /// Write the rows as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write everything as a Markdown page.
-    #[arg(long, value_name = "FILE")]
-    pub markdown: Option<PathBuf>,
-    /// Write everything as an HTML page with charts, which needs no other file.
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    /// Where the figures go.
+    #[command(flatten)]
+    pub pages: PageArgs,
 }
 
 /// `evenkeel-lab bench capability`.
@@ -307,6 +289,20 @@ pub struct FileArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write everything as an HTML page, which needs no other file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Where the figures of a benchmark with a page go.
+#[derive(Debug, Args)]
+pub struct PageArgs {
+    /// Write all figures as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write everything as a Markdown page.
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Write everything as an HTML page with charts, which needs no other file.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }

@@ -1,8 +1,10 @@
 //! The machines in which schedulers take turns, by what their clocks count.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use evenkeel_vm::{Acceleration, Topology};
 use serde::{Deserialize, Serialize};
+
+use crate::options::named;
 
 /// What the guest's clock counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -64,9 +66,6 @@ impl std::str::FromStr for Clock {
     type Err = anyhow::Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|clock| clock.name() == name)
-            .with_context(|| format!("there is no clock {name:?}: give some of counted, timed"))
+        named("clock", name, &Self::ALL, Self::name)
     }
 }
