@@ -393,8 +393,8 @@ fn executable() -> String {
     std::env::var("EVENKEEL_STARTED").unwrap_or_else(|_| EVENKEEL.to_owned())
 }
 
-/// The goal of its design is 0.5 % of a CPU, with a reading each second. Without optimisation it takes
-/// seven times as much, and is allowed 2 %.
+/// The goal of its design is 0.5 % of a CPU, with a reading each second. It is meant for what users run:
+/// without optimisation more is allowed.
 fn most_of_a_cpu() -> f64 {
     if executable() == EVENKEEL { 0.02 } else { 0.005 }
 }
