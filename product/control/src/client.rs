@@ -15,7 +15,7 @@ use crate::message::{Answer, Request};
 
 /// How long an answer may take. A service that balances answers between two intervals; the keel answers
 /// when it has been loaded anew, for which a slow machine's verifier takes many seconds.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest answer that is read, in bytes.
 const MAX_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -48,7 +48,7 @@ pub enum AskError {
     },
 }
 
-/// Sends a request to the service at `path`, and waits for its answer for at most 30 s. Returns the
+/// Sends a request to the service at `path`, and waits for its answer for at most 60 s. Returns the
 /// result.
 ///
 /// # Errors

@@ -100,7 +100,7 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
     state.options.shield.check(&state.machine)?;
     let mut attempts = 0;
     loop {
-        let mut scheduler = state.start(service)?;
+        let mut scheduler = state.start(service, &mut server)?;
         let options = &state.options;
         tell_systemd(&[sd_notify::NotifyState::Ready]);
         tracing::info!("{}/{}/{} schedules", options.order, options.gate, options.balance);
@@ -161,8 +161,12 @@ struct State {
 
 impl State {
     /// Loads the keel for the CPUs that are online. What is read of the machine during hotplug mixes
-    /// old and new values, so the load is repeated then.
-    fn start(&mut self, service: &Service<'_>) -> Result<Scheduler, ServiceError> {
+    /// old and new values, so the load is repeated then, and requests are answered in between.
+    fn start(
+        &mut self,
+        service: &Service<'_>,
+        server: &mut Server,
+    ) -> Result<Scheduler, ServiceError> {
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -170,8 +174,9 @@ impl State {
                 Err(ServiceError::Machine(why)) if attempts < MAX_ATTEMPTS => {
                     tracing::debug!("{why}: the machine is read again");
                 }
-                Ok((_, false)) if attempts < MAX_ATTEMPTS => {
+                Ok((mut scheduler, false)) if attempts < MAX_ATTEMPTS => {
                     tracing::debug!("hotplug during the load: the keel is loaded again");
+                    server.serve(|peer, request| self.answer(&mut scheduler, peer, request));
                 }
                 other => return other.map(|(scheduler, _)| scheduler),
             }
@@ -239,6 +244,10 @@ impl State {
                 None => {}
             }
             if let Some(exit) = scheduler.exit() {
+                // The next load takes time, too: what was asked during the last one waits no longer.
+                if exit.kind == ExitKind::Restart {
+                    server.serve(|peer, request| self.answer(scheduler, peer, request));
+                }
                 return Ok(Some(exit));
             }
             self.ias.prune(scheduler)?;
