@@ -2,7 +2,7 @@
 /*
  * A row of the index of siblings (index.h): tasks in the order of vruntime. It is a ring, because
  * most tasks leave at the front and come at the end. Freestanding like a policy, and tested like
- * one.
+ * one. Its loops end where the entries do; `can_loop` is of the kernel that hosts it.
  */
 #ifndef EVENKEEL_KEEL_ROW_H
 #define EVENKEEL_KEEL_ROW_H
@@ -21,8 +21,7 @@ struct row_entry {
 struct sibling_row {
 	u32 first;	/* position of the smallest vruntime; monotonic, masked on access */
 	volatile u32 count;
-	volatile u32 hole;	/* where row_remove() removed, relative to `first` */
-	u32 pad;
+	u32 pad[2];
 	struct row_entry entry[ROW_PLACES];
 };
 
@@ -38,24 +37,25 @@ POLICY u32 row_slot(u32 place)
 POLICY bool row_insert(struct sibling_row *row, struct row_entry task, u32 room)
 {
 	bool is_full = row->count >= room;
-	u32 end, i;
+	u32 at;
 
 	if (is_full) {
-		end = row->first + row->count - 1;
+		at = row->first + row->count - 1;
 		if (!row->count ||
-		    !is_vruntime_before(task.vruntime, row->entry[row_slot(end)].vruntime))
+		    !is_vruntime_before(task.vruntime, row->entry[row_slot(at)].vruntime))
 			return false;
 		row->count--;
 	}
-	end = row->first + row->count;
-	for (i = 0; i < ROW_PLACES; i++) {
-		struct row_entry *before = &row->entry[row_slot(end - i - 1)];
+	at = row->first + row->count;
+	while (can_loop && at != row->first) {
+		struct row_entry *before = &row->entry[row_slot(at - 1)];
 
-		if (i >= row->count || !is_vruntime_before(task.vruntime, before->vruntime))
+		if (!is_vruntime_before(task.vruntime, before->vruntime))
 			break;
-		row->entry[row_slot(end - i)] = *before;
+		row->entry[row_slot(at)] = *before;
+		at--;
 	}
-	row->entry[row_slot(end - i)] = task;
+	row->entry[row_slot(at)] = task;
 	row->count++;
 	return !is_full;
 }
@@ -63,29 +63,19 @@ POLICY bool row_insert(struct sibling_row *row, struct row_entry task, u32 room)
 /* Removes a task, if it is there. */
 POLICY void row_remove(struct sibling_row *row, u32 pid)
 {
-	u32 i;
+	u32 at = row->first, end = at + row->count;
 
-	for (i = 0; i < ROW_PLACES; i++) {
-		if (i >= row->count || row->entry[row_slot(row->first + i)].pid == pid)
-			break;
-	}
-	if (i >= row->count || i >= ROW_PLACES)
+	while (can_loop && at != end && row->entry[row_slot(at)].pid != pid)
+		at++;
+	if (at == end)
 		return;
 	row->count--;
-	if (!i) {
+	if (at == row->first) {
 		row->first++;
 		return;
 	}
-	/*
-	 * In memory, like the count: in a register, the verifier would know for each turn of the
-	 * first loop where it ended, and follow the second loop for each.
-	 */
-	row->hole = i;
-	for (i = row->hole; i < ROW_PLACES; i++) {
-		if (i >= row->count)
-			break;
-		row->entry[row_slot(row->first + i)] = row->entry[row_slot(row->first + i + 1)];
-	}
+	for (end--; can_loop && at != end; at++)
+		row->entry[row_slot(at)] = row->entry[row_slot(at + 1)];
 }
 
 /*
@@ -95,19 +85,17 @@ POLICY void row_remove(struct sibling_row *row, u32 pid)
 POLICY struct row_entry row_find_first(const struct sibling_row *row, u32 tag, u32 *looked)
 {
 	struct row_entry none = {};
-	u32 i;
+	u32 first = row->first, at = first, end = first + row->count;
 
-	for (i = 0; i < ROW_PLACES; i++) {
-		const struct row_entry *entry = &row->entry[row_slot(row->first + i)];
+	for (; can_loop && at != end; at++) {
+		const struct row_entry *entry = &row->entry[row_slot(at)];
 
-		if (i >= row->count)
-			break;
 		if (entry->tag == tag) {
-			*looked = i + 1;
+			*looked = at - first + 1;
 			return *entry;
 		}
 	}
-	*looked = i;
+	*looked = at - first;
 	return none;
 }
 

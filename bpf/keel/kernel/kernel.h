@@ -48,6 +48,28 @@ struct bpf_iter_num {
  */
 #define KEEL_PART __attribute__((noinline)) __weak
 
+/*
+ * A condition of a loop that ends where the data says so: with it, the verifier follows the loop until
+ * no state is new, and not each turn. The kernel makes it false after 8 million turns. Its instruction,
+ * may_goto, is written as bytes, because clang knows it from version 19 on only; the offset is in 4 of
+ * them, because clang takes 2 that it does not know yet for a jump's.
+ */
+#define can_loop								\
+	({									\
+		__label__ ended, out;						\
+		bool goes_on = true;						\
+										\
+		asm volatile goto("1: .byte 0xe5, 0\n"				\
+				  ".4byte (%l[ended] - 1b - 8) / 8 & 0xffff\n"	\
+				  ".2byte 0\n"					\
+				  : : : : ended);				\
+		goto out;							\
+	ended:									\
+		goes_on = false;						\
+	out:									\
+		goes_on;							\
+	})
+
 #define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
 #define WRITE_ONCE(x, value) (*(volatile typeof(x) *)&(x) = (value))
 

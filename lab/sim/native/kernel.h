@@ -54,6 +54,7 @@ struct sim_map {
 #define KEEL_OPS(name, args...) name(args)
 #define KEEL_OPS_S(name, args...) name(args)
 #define KEEL_PART static __attribute__((noinline, unused))
+#define can_loop true
 
 /* One bit for each CPU, as in the kernel. */
 #define SIM_CPUS 1024

@@ -5,6 +5,7 @@
  * structs are those of policy/, passed by pointer.
  */
 #define LABORATORY 1
+#define can_loop true
 #include "../../../policy/order.h"
 #include "../../../policy/gate.h"
 #include "../../../policy/balance.h"

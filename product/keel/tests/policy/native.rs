@@ -113,15 +113,14 @@ pub const ROW_PLACES: usize = 128;
 pub struct Row {
     pub first: u32,
     pub count: u32,
-    hole: u32,
-    pad: u32,
+    pad: [u32; 2],
     pub entry: [RowEntry; ROW_PLACES],
 }
 
 impl Row {
     /// Empty, with this first position.
     pub fn empty(first: u32) -> Self {
-        Self { first, count: 0, hole: 0, pad: 0, entry: [RowEntry::default(); ROW_PLACES] }
+        Self { first, count: 0, pad: [0; 2], entry: [RowEntry::default(); ROW_PLACES] }
     }
 
     /// Returns whether no task was left out.
