@@ -255,6 +255,9 @@ struct keel_search {
 	u64 arrived;	/* the same of all searches of one balance */
 	u64 ungated;	/* 1: the gate is not asked */
 	u64 overdue;	/* 1: only overdue tasks are pulled */
+	u64 reason;	/* enum move_reason */
+	u64 wanted;	/* the balance policy's score of the tasks that it is looking for */
+	u64 why;	/* enum move_reason of the last task that it wants */
 };
 
 /* A CPU's state; only the CPU itself writes it, unless said otherwise. */

@@ -239,30 +239,37 @@ struct machine_sum {
 	u32 used;		/* under --compact: the utilisation of all CPUs together */
 };
 
+/* Adds a CPU to the sums. A function of its own, as add_cpu_to_sum() in migrate.h is. */
+KEEL_PART int add_cpu_to_machine(struct machine_sum *sum, u32 cpu, u64 now)
+{
+	struct gate_params params = gate_params();
+	struct cpu_state *c = cpu_state(cpu);
+	u32 utilisation;
+	bool idle;
+
+	if (!sum || !c)
+		return 0;
+	/* One after the other, as in convert_vruntime(). */
+	idle = is_idle(c);
+	utilisation = utilisation_of(c, now);
+	gate_add_cpu(&params, &sum->mean, utilisation, idle);
+	sum->tasks += READ_ONCE(c->runnable);
+	if (settings.compact)
+		sum->used += utilisation;
+	return 0;
+}
+
 /*
  * Sums up the CPUs. (Through a pointer: the verifier would count values on the stack up to 1024.)
  */
 KEEL_PART int sum_machine(struct machine_sum *sum, u64 now)
 {
-	struct gate_params params = gate_params();
-	u32 position, utilisation;
+	u32 position;
 
 	if (!sum)
 		return 0;
-	bpf_for(position, 0, settings.online) {
-		struct cpu_state *c = cpu_state(topology.cpu_at[BOUNDED(position, MAX_CPUS)]);
-		bool idle;
-
-		if (!c)
-			continue;
-		/* One after the other, as in convert_vruntime(). */
-		idle = is_idle(c);
-		utilisation = utilisation_of(c, now);
-		gate_add_cpu(&params, &sum->mean, utilisation, idle);
-		sum->tasks += READ_ONCE(c->runnable);
-		if (settings.compact)
-			sum->used += utilisation;
-	}
+	bpf_for(position, 0, settings.online)
+		add_cpu_to_machine(sum, topology.cpu_at[BOUNDED(position, MAX_CPUS)], now);
 	return 0;
 }
 

@@ -52,46 +52,46 @@ static __always_inline struct cpu_range range_at(u32 index)
 /*
  * Adds a CPU to its group's sum. For a task that is to be placed, only CPUs that it may use count.
  * Otherwise a shielded CPU counts only while a task waits there: it takes no other part in
- * balancing.
+ * balancing. A function of its own: within a loop the verifier would follow each of its paths through
+ * the next turns.
  */
-static __always_inline void add_cpu_to_sum(const struct balance_params *params,
-					   struct group_view *sum, u32 cpu,
-					   struct task_struct *p, struct task_state *t)
+KEEL_PART int add_cpu_to_sum(struct group_view *sum, u32 cpu,
+			     struct task_struct *p __arg_trusted __arg_nullable, struct task_state *t)
 {
+	struct balance_params params = balance_params();
 	struct cpu_view view;
 
-	if (p && (!may_run_on(p, cpu) || (t && is_closed(t, cpu))))
-		return;
+	if (!sum || (p && (!may_run_on(p, cpu) || (t && is_closed(t, cpu)))))
+		return 0;
+	if (p)
+		params = balance_placing_params(&params);
 	if (view_cpu(cpu, &view) && (p || view.waiting || !is_shielded(cpu)))
-		balance_add_cpu(params, sum, &view);
+		balance_add_cpu(&params, sum, &view);
+	return 0;
 }
 
 /* Sums up a group, for a task that is to be placed or (NULL) for a pull. */
 KEEL_PART int sum_group(struct group_view *sum, u32 first, u32 count,
 			struct task_struct *p __arg_trusted __arg_nullable, struct task_state *t)
 {
-	struct balance_params params = balance_params();
 	u32 position;
 
 	if (!sum)
 		return 0;
-	if (p)
-		params = balance_placing_params(&params);
 	*sum = GROUP_NONE;
 	/* The most frequent case: the beginning and end of a loop are calls to the kernel. */
 	if (count == 1) {
-		add_cpu_to_sum(&params, sum, cpu_at(first), p, t);
+		add_cpu_to_sum(sum, cpu_at(first), p, t);
 		return 0;
 	}
 	bpf_for(position, first, first + count)
-		add_cpu_to_sum(&params, sum, cpu_at(position), p, t);
+		add_cpu_to_sum(sum, cpu_at(position), p, t);
 	return 0;
 }
 
 /* Sums up the CPUs of a group from which `own` may pull, under a gate that may refuse. */
 KEEL_PART int sum_sources(struct group_view *sum, u32 first, u32 count, u32 own, bool idles)
 {
-	struct balance_params params = balance_params();
 	u32 position;
 
 	if (!sum)
@@ -101,7 +101,7 @@ KEEL_PART int sum_sources(struct group_view *sum, u32 first, u32 count, u32 own,
 		u32 cpu = cpu_at(position);
 
 		if (is_source(own, cpu, idles))
-			add_cpu_to_sum(&params, sum, cpu, NULL, NULL);
+			add_cpu_to_sum(sum, cpu, NULL, NULL);
 	}
 	return 0;
 }
@@ -194,19 +194,75 @@ static __always_inline bool move_waiter(struct bpf_iter_scx_dsq *iterator, struc
 			      convert_vruntime(src, dst, t->vruntime, PLACE_ARRIVE));
 }
 
-/* Pulls the tasks of one score; the CPU's `search` keeps how far it gets. */
-KEEL_PART int pull_by_score(u32 own, u32 src_cpu, u32 wanted, u32 reason)
+/* What a search wants of a waiting task. */
+enum wish {
+	NOT_WANTED,
+	WANTED,
+	WANTED_UNGATED,	/* whatever the gate says */
+};
+
+/*
+ * Whether the search of `own` wants this task, which waits in the queue of `src_cpu`. The search keeps
+ * what it has seen, and why it wants the task.
+ */
+KEEL_PART int look_at_waiter(struct task_struct *p __arg_trusted, struct task_state *t, u32 own,
+			     u32 src_cpu)
 {
 	struct balance_params params = balance_params();
-	u64 now = scx_bpf_now();
 	struct order_params order = order_params();
+	struct cpu_state *c = cpu_state(own);
+	struct keel_search *search;
+	u64 now = scx_bpf_now();
+	struct task_view view;
+	u32 reason, memory;
+
+	if (!c || !t)
+		return NOT_WANTED;
+	search = &c->search;
+	reason = search->reason;
+	if ((search->overdue && !is_overdue(t, now)) || (is_closed(t, own) | !may_run_on(p, own)))
+		return NOT_WANTED;
+	view.weight = t->counted_weight;
+	/* Its CPU's clock may be a little ahead: then it has just stopped. */
+	view.rested_ns = now > t->rested_since_ns ? now - t->rested_since_ns : 0;
+	view.bound = t->bound;
+	memory = memory_node_of(p, t);
+	view.far_src = distance_of(memory, src_cpu);
+	view.far_dst = distance_of(memory, own);
+	view.sibling = order_is_sibling(&order, space_of(p), search->follow);
+	search->why = reason == MOVE_IDLE && view.sibling ? MOVE_AGGREGATE : reason;
+	if (balance_score_task(&params, &view, capability_of(src_cpu), capability_of(own)) !=
+	    search->wanted) {
+		search->others++;
+		if (reason != MOVE_IDLE || search->wanted != SCORE_FIRST ||
+		    search->others < MAX_SECOND_CHOICES || HAS_PAPER_RULE(RULE_SEVERAL))
+			return NOT_WANTED;
+	}
+	if (!balance_may_take(&params, search->quota, view.weight, search->taken))
+		return NOT_WANTED;
+	if (search->ungated || (reason == MOVE_IDLE && is_overdue(t, now)))
+		return WANTED_UNGATED;
+	if (reason != MOVE_IDLE && settings.parts & PART_COST &&
+	    !should_pull_task(view.weight, view.far_src, view.far_dst, src_cpu, own))
+		return NOT_WANTED;
+	return WANTED;
+}
+
+/* Pulls the tasks of one score; the CPU's `search` keeps how far it gets. */
+KEEL_PART int pull_by_score(u32 own, u32 src_cpu, u32 wanted)
+{
+	struct balance_params params = balance_params();
 	struct cpu_state *dst = cpu_state(own), *src = cpu_state(src_cpu);
 	struct keel_search *search;
+	u64 now = scx_bpf_now();
 	struct task_struct *p;
+	u32 reason;
 
 	if (!dst || !src)
 		return 0;
 	search = &dst->search;
+	search->wanted = wanted;
+	reason = search->reason;
 	/*
 	 * Where a higher class has a CPU there is no tick that would make another CPU look again
 	 * later.
@@ -215,45 +271,27 @@ KEEL_PART int pull_by_score(u32 own, u32 src_cpu, u32 wanted, u32 reason)
 			  (settings.gate != GATE_ALWAYS && is_cpu_taken(src_cpu)) ||
 			  is_pull_ungated(own, src_cpu, reason);
 	bpf_for_each(scx_dsq, p, src_cpu, SCX_DSQ_ITER_REV) {
-		struct task_view view;
 		struct task_state *t;
-		u32 why, memory;
+		u64 weight;
+		u32 wish;
 
 		if (!search->budget || !search->quota)
 			break;
 		search->budget--;
 		t = task_state(p);
-		if (!t || (search->overdue && !is_overdue(t, now)) ||
-		    (is_closed(t, own) | !may_run_on(p, own)))
+		if (!t)
 			continue;
-		view.weight = t->counted_weight;
-		/* Its CPU's clock may be a little ahead: then it has just stopped. */
-		view.rested_ns = now > t->rested_since_ns ? now - t->rested_since_ns : 0;
-		view.bound = t->bound;
-		memory = memory_node_of(p, t);
-		view.far_src = distance_of(memory, src_cpu);
-		view.far_dst = distance_of(memory, own);
-		view.sibling = order_is_sibling(&order, space_of(p), search->follow);
-		why = reason == MOVE_IDLE && view.sibling ? MOVE_AGGREGATE : reason;
-		if (balance_score_task(&params, &view, capability_of(src_cpu), capability_of(own)) !=
-		    wanted) {
-			search->others++;
-			if (reason != MOVE_IDLE || wanted != SCORE_FIRST ||
-			    search->others < MAX_SECOND_CHOICES ||
-			    HAS_PAPER_RULE(RULE_SEVERAL))
-				continue;
-		}
-		if (!balance_may_take(&params, search->quota, view.weight, search->taken))
+		wish = look_at_waiter(p, t, own, src_cpu);
+		if (wish == NOT_WANTED)
 			continue;
-		if (search->ungated || (reason == MOVE_IDLE && is_overdue(t, now)))
-			count_ungated_move(why);
-		else if ((reason != MOVE_IDLE && settings.parts & PART_COST &&
-			  !should_pull_task(view.weight, view.far_src, view.far_dst, src_cpu, own)) ||
-			 !may_move(src_cpu, p, why, now))
+		if (wish == WANTED_UNGATED)
+			count_ungated_move(search->why);
+		else if (!may_move(src_cpu, p, search->why, now))
 			continue;
+		weight = t->counted_weight;
 		if (!move_waiter(THIS_ITERATOR, p, t, src_cpu, own))
 			continue;
-		search->quota = balance_reduce_quota(&params, search->quota, view.weight,
+		search->quota = balance_reduce_quota(&params, search->quota, weight,
 						     reason == MOVE_IDLE);
 		search->taken++;
 	}
@@ -277,19 +315,20 @@ KEEL_PART bool pull_tasks(u32 own, u32 src_cpu, u64 quota, u32 reason, bool over
 	c->search.others = 0;
 	c->search.taken = 0;
 	c->search.overdue = overdue;
+	c->search.reason = reason;
 	/*
 	 * Tasks that are no siblings get a search of their own: a CPU must not stay idle for want
 	 * of siblings.
 	 */
 	if (settings.order == ORDER_IAS && c->search.follow) {
 		c->search.budget = READ_ONCE(tunables.sibling_window);
-		pull_by_score(own, src_cpu, SCORE_SIBLING, reason);
+		pull_by_score(own, src_cpu, SCORE_SIBLING);
 		c->search.others = 0;
 	}
 	c->search.budget = READ_ONCE(tunables.scan_limit);
-	pull_by_score(own, src_cpu, SCORE_FIRST, reason);
+	pull_by_score(own, src_cpu, SCORE_FIRST);
 	if (c->search.others && (!c->search.taken || HAS_PAPER_RULE(RULE_SEVERAL)))
-		pull_by_score(own, src_cpu, SCORE_SECOND, reason);
+		pull_by_score(own, src_cpu, SCORE_SECOND);
 	if (!c->search.taken)
 		return 0;
 	set_bit(&waiting_cpus, own);

@@ -105,6 +105,10 @@ fn error_with(code: i32, arguments: &[&str]) -> String {
     text(&output.stderr)
 }
 
+/// So many instructions may be verified of a program, each once for each path that reaches it: loading
+/// takes its time for this.
+const MAX_VERIFIED: u64 = 60_000;
+
 /// All options of the papers' policies are on, which demands most of the verifier.
 fn the_papers_are_accepted() {
     for mode in ["--ias-mode=rounds", "--ias-mode=paper"] {
@@ -112,8 +116,18 @@ fn the_papers_are_accepted() {
             "--parts=home,cost" => "--parts=home,cost,active,turns,similar",
             other => other,
         });
-        let load = ["sched", "--load-only", mode].into_iter();
-        said(&load.chain(everything).collect::<Vec<_>>());
+        let mut load = Command::new(EVENKEEL);
+        load.args(["sched", "--load-only", mode]).args(everything).env("EVENKEEL_LOG", "debug");
+        let output = output(hasten(&mut load).stdin(Stdio::null()));
+        let log = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{log}");
+        let verified: Vec<u64> = log
+            .lines()
+            .filter_map(|line| line.strip_suffix(" instructions verified"))
+            .filter_map(|line| line.rsplit(' ').next()?.parse().ok())
+            .collect();
+        let most = verified.iter().max().expect("no program is named");
+        assert!(*most <= MAX_VERIFIED, "{mode}: {most} instructions of a program:\n{log}");
     }
 }
 
@@ -181,7 +195,8 @@ fn knobs_turn_while_it_runs() {
     assert_eq!(keel.end().0, Some(0));
 }
 
-/// A value that is accepted while the keel is loaded anew for other CPUs holds from then on.
+/// A value that is accepted while the keel is loaded anew for other CPUs holds from then on. Its answer
+/// waits for the load that is under way, and not for those after it.
 fn a_knob_turns_meanwhile() {
     let keel = Keel::start(&["--gate", "zone"]);
     let level = || said(&["zone", "get", "balance_level"]);
@@ -197,7 +212,11 @@ fn a_knob_turns_meanwhile() {
         while !cpus.is_finished() {
             turns += 1;
             last = (turns % 3 + 1).to_string();
+            let before = loads();
             said(&["zone", "set", "balance_level", &last]);
+            // One more may begin and end between the answer and this look.
+            let waited_for = loads() - before;
+            assert!(waited_for <= 2, "an answer took {waited_for} loads");
             assert_eq!(level(), last);
         }
     });

@@ -226,7 +226,7 @@ pub struct RawCpuState {
     pub burst_ns: u64,
     pub groups: [RawGroup; 3],
     /// `struct keel_search`: its fields.
-    pub search: [u64; 8],
+    pub search: [u64; 11],
     pub fetch: u64,
     pub fetch_weight: u64,
     /// The fields of each `struct known_space`.
