@@ -206,13 +206,12 @@ enum wish {
  * what it has seen, and why it wants the task.
  */
 KEEL_PART int look_at_waiter(struct task_struct *p __arg_trusted, struct task_state *t, u32 own,
-			     u32 src_cpu)
+			     u32 src_cpu, u64 now)
 {
 	struct balance_params params = balance_params();
 	struct order_params order = order_params();
 	struct cpu_state *c = cpu_state(own);
 	struct keel_search *search;
-	u64 now = scx_bpf_now();
 	struct task_view view;
 	u32 reason, memory;
 
@@ -281,7 +280,7 @@ KEEL_PART int pull_by_score(u32 own, u32 src_cpu, u32 wanted)
 		t = task_state(p);
 		if (!t)
 			continue;
-		wish = look_at_waiter(p, t, own, src_cpu);
+		wish = look_at_waiter(p, t, own, src_cpu, now);
 		if (wish == NOT_WANTED)
 			continue;
 		if (wish == WANTED_UNGATED)

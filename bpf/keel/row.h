@@ -19,7 +19,7 @@ struct row_entry {
 };
 
 struct sibling_row {
-	u32 first;	/* position of the smallest vruntime; monotonic, masked on access */
+	volatile u32 first;	/* position of the smallest vruntime; monotonic, masked on access */
 	volatile u32 count;
 	u32 pad[2];
 	struct row_entry entry[ROW_PLACES];
@@ -37,17 +37,17 @@ POLICY u32 row_slot(u32 place)
 POLICY bool row_insert(struct sibling_row *row, struct row_entry task, u32 room)
 {
 	bool is_full = row->count >= room;
-	u32 at;
+	u32 first = row->first, at;
 
 	if (is_full) {
-		at = row->first + row->count - 1;
+		at = first + row->count - 1;
 		if (!row->count ||
 		    !is_vruntime_before(task.vruntime, row->entry[row_slot(at)].vruntime))
 			return false;
 		row->count--;
 	}
-	at = row->first + row->count;
-	while (can_loop && at != row->first) {
+	at = first + row->count;
+	while (can_loop && at != first) {
 		struct row_entry *before = &row->entry[row_slot(at - 1)];
 
 		if (!is_vruntime_before(task.vruntime, before->vruntime))
@@ -80,7 +80,7 @@ POLICY void row_remove(struct sibling_row *row, u32 pid)
 
 /*
  * The first entry with this tag; `looked`: how many entries were looked at. A concurrent change may
- * make it miss one entry or see one twice: the result is a hint.
+ * make it miss an entry, or see one twice or one that has just left: the result is a hint.
  */
 POLICY struct row_entry row_find_first(const struct sibling_row *row, u32 tag, u32 *looked)
 {

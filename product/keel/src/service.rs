@@ -161,7 +161,7 @@ struct State {
 
 impl State {
     /// Loads the keel for the CPUs that are online. What is read of the machine during hotplug mixes
-    /// old and new values, so the load is repeated then, and requests are answered in between.
+    /// old and new values, so the load is repeated then. After each load requests are answered.
     fn start(
         &mut self,
         service: &Service<'_>,
@@ -176,7 +176,8 @@ impl State {
                 }
                 Ok((mut scheduler, false)) if attempts < MAX_ATTEMPTS => {
                     tracing::debug!("hotplug during the load: the keel is loaded again");
-                    server.serve(|peer, request| self.answer(&mut scheduler, peer, request));
+                    self.serve_meanwhile(service, &mut scheduler, server)?;
+                    self.earlier = self.statistics(&scheduler)?;
                 }
                 other => return other.map(|(scheduler, _)| scheduler),
             }
@@ -197,8 +198,10 @@ impl State {
             scheduler.set_capabilities(&layout)?;
         }
         scheduler.attach()?;
-        // The kernel attaches no scheduler during hotplug, so none is under way here.
-        let is_as_read = (service.machine)()?.online() == machine.online();
+        // The kernel attaches no scheduler during hotplug, so none was under way then. What cannot be read
+        // now is changing.
+        let now = (service.machine)();
+        let is_as_read = now.is_ok_and(|now| now.online() == machine.online());
         self.machine = machine;
         let shield = &self.options.shield;
         if shield.holds_all(&self.machine) {
@@ -246,7 +249,7 @@ impl State {
             if let Some(exit) = scheduler.exit() {
                 // The next load takes time, too: what was asked during the last one waits no longer.
                 if exit.kind == ExitKind::Restart {
-                    server.serve(|peer, request| self.answer(scheduler, peer, request));
+                    self.serve_meanwhile(service, scheduler, server)?;
                 }
                 return Ok(Some(exit));
             }
@@ -277,6 +280,21 @@ impl State {
                 show_at = Some(at + every);
             }
         }
+    }
+
+    /// Answers what was asked during a load, before the next one; by the machine as it is now.
+    fn serve_meanwhile(
+        &mut self,
+        service: &Service<'_>,
+        scheduler: &mut Scheduler,
+        server: &mut Server,
+    ) -> Result<(), LoadError> {
+        if let Ok(machine) = (service.machine)() {
+            self.machine = machine;
+        }
+        self.ias.prune(scheduler)?;
+        server.serve(|peer, request| self.answer(scheduler, peer, request));
+        Ok(())
     }
 
     /// Logs what it answers to `stats` and `get`, whatever the level of the log: it was asked for.
