@@ -10,8 +10,8 @@ use evenkeel_vm::{Acceleration, Guest, Initramfs, Job, Kernel, Machine, Topology
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::{
-    Test, adversaries, card, demo, hotplug, interrupts, invariants, irqbalance, keel, kill_moments,
-    policies, replay, sais, shield, support, unequal, units, user_level, users,
+    Test, accepted, adversaries, card, demo, hotplug, interrupts, invariants, irqbalance, keel,
+    kill_moments, policies, replay, sais, shield, support, unequal, units, user_level, users,
 };
 
 /// The argument before a test's name.
@@ -102,7 +102,7 @@ static BOOTS: &[Boot] = &[
         execution: Execution::Fastest,
         first: First::Own,
         tests: &[
-            policies::SHORT,
+            accepted::SHORT,
             policies::TESTS,
             policies::STORMS,
             invariants::COMBINED,
@@ -136,7 +136,7 @@ static BOOTS: &[Boot] = &[
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
         first: First::Own,
-        tests: &[user_level::TESTS, keel::ACCEPTED, policies::SHORT],
+        tests: &[user_level::TESTS, keel::ACCEPTED, accepted::SHORT],
     },
     // The newest one.
     Boot {
@@ -151,8 +151,8 @@ static BOOTS: &[Boot] = &[
             keel::ACCEPTED,
             keel::SHORT,
             keel::NEWER,
-            policies::SHORT,
-            policies::NEWER,
+            accepted::SHORT,
+            accepted::NEWER,
             sais::TESTS,
         ],
     },
@@ -225,7 +225,7 @@ static ON_DEMAND: &[Boot] = &[
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
         first: First::Own,
-        tests: &[policies::ALL],
+        tests: &[accepted::ALL],
     },
     Boot {
         name: "kernels-7.0",
@@ -238,7 +238,7 @@ static ON_DEMAND: &[Boot] = &[
             interrupts::TESTS,
             keel::SHORT,
             keel::NEWER,
-            policies::ALL,
+            accepted::ALL,
             sais::TESTS,
         ],
     },
@@ -248,7 +248,7 @@ static ON_DEMAND: &[Boot] = &[
         topology: || Topology::flat(2),
         execution: Execution::Fastest,
         first: First::Own,
-        tests: &[interrupts::TESTS, policies::ALL],
+        tests: &[interrupts::TESTS, accepted::ALL],
     },
     Boot {
         name: "hotplug-6.18",

@@ -25,6 +25,7 @@ mod trace;
 #[path = "../common/worker.rs"]
 mod worker;
 
+mod accepted;
 mod adversaries;
 mod boots;
 mod card;

@@ -51,9 +51,9 @@ struct bpf_iter_num {
 /*
  * A condition of a loop that ends where the data says so: with it, the verifier follows the loop until
  * no state is new, and not each turn. The kernel makes it false where a loop goes on for too long (a
- * quarter of a second, or 8 million turns). Its instruction, may_goto, is written as bytes, because clang
- * knows it from version 19 on only; the offset is in 4 of them, because clang takes 2 that it does not
- * know yet for a jump's.
+ * quarter of a second, or 8 million turns). Its instruction, may_goto, is written as bytes, because
+ * clang knows it from version 19 on only; the offset is in 4 of them, because clang takes 2 that it
+ * does not know yet for a jump's.
  */
 #define can_loop								\
 	({									\

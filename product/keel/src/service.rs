@@ -198,8 +198,8 @@ impl State {
             scheduler.set_capabilities(&layout)?;
         }
         scheduler.attach()?;
-        // The kernel attaches no scheduler during hotplug, so none was under way then. What cannot be read
-        // now is changing.
+        // The kernel attaches no scheduler during hotplug, so none was under way then. What cannot be
+        // read now is changing.
         let now = (service.machine)();
         let is_as_read = now.is_ok_and(|now| now.online() == machine.online());
         self.machine = machine;
