@@ -257,7 +257,7 @@ struct keel_search {
 	u64 overdue;	/* 1: only overdue tasks are pulled */
 	u64 reason;	/* enum move_reason */
 	u64 wanted;	/* the balance policy's score of the tasks that it is looking for */
-	u64 why;	/* enum move_reason of the task that it looked at last, if it took that */
+	u64 why;	/* enum move_reason by which it would take the task it looked at last */
 };
 
 /* A CPU's state; only the CPU itself writes it, unless said otherwise. */

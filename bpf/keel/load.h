@@ -269,7 +269,7 @@ KEEL_PART int sum_machine(struct machine_sum *sum, u64 now)
 	if (!sum)
 		return 0;
 	bpf_for(position, 0, settings.online)
-		add_cpu_to_machine(sum, topology.cpu_at[BOUNDED(position, MAX_CPUS)], now);
+		add_cpu_to_machine(sum, cpu_at(position), now);
 	return 0;
 }
 
