@@ -16,17 +16,16 @@ use crate::support::{EVENKEEL, NOBODY, output_within, text, wait_for};
 
 pub const TESTS: &[Test] = &[
     Test { name: "users::each_is_told_about_its_own_tasks", run: each_is_told_about_its_own_tasks },
-    Test { name: "users::status_shows_the_quota_of_spaces", run: status_shows_the_quota_of_spaces },
     Test {
-        name: "users::a_name_of_the_configuration_is_no_way_around_the_quota",
-        run: a_name_of_the_configuration_is_no_way_around_the_quota,
+        name: "users::the_configurations_programs_count_for_the_quota_that_status_shows",
+        run: the_configurations_programs_count_for_the_quota_that_status_shows,
     },
 ];
 
 /// Address spaces of one user.
 const SHARE: usize = 64;
 
-/// A user has a twentieth of the service's time: where guests are slow, 64 requests take minutes.
+/// A user has a twentieth of the service's time, which is little where guests are slow.
 const TURNS: Duration = Duration::from_secs(600);
 
 /// What a command of a user does.
@@ -117,47 +116,36 @@ fn each_is_told_about_its_own_tasks() {
     assert_eq!(keel.end().0, Some(0));
 }
 
-fn status_shows_the_quota_of_spaces() {
-    let keel = Keel::start(&["--order", "ias"]);
-    assert!(!said_to(0, &["status"]).contains("address spaces"));
-    let mut processes: Vec<Child> = (0..SHARE).map(|_| started(NOBODY, "changeling")).collect();
-    said_to(NOBODY, &["ias", "agg", "--program", role("changeling")[0]]);
-    let line = format!("User {NOBODY} at the keel: {SHARE} of {SHARE} address spaces");
-    for uid in [0, NOBODY] {
-        let status = said_to(uid, &["status"]);
-        assert!(status.lines().any(|shown| shown == line), "{status}");
-    }
-    processes.push(started(NOBODY, "changeling"));
-    let beyond = processes[SHARE].id().to_string();
-    let refused = done_by(NOBODY, &["ias", "agg", &beyond]);
-    let why = text(&refused.stderr);
-    assert!(refused.status.code() == Some(2) && why.contains("the most for one user"), "{why}");
-    let line = format!("{line}, 1 refused beyond that");
-    for uid in [0, NOBODY] {
-        let status = said_to(uid, &["status"]);
-        assert!(status.lines().any(|shown| shown == line), "{status}");
-    }
-    // Another user is told nothing of that.
-    assert!(!said_to(NOBODY - 1, &["status"]).contains("address spaces"));
-    end(processes);
-    assert_eq!(keel.end().0, Some(0));
-}
-
-/// Any user may call a program as the configuration does. Its processes count for the user.
-fn a_name_of_the_configuration_is_no_way_around_the_quota() {
+/// Any user may call a program as the configuration does: its processes count for the user as those do
+/// that the user asked for. `status` shows the quota to the user and to root.
+fn the_configurations_programs_count_for_the_quota_that_status_shows() {
     let config = "/tmp/quota.toml";
     std::fs::write(config, "[ias.programs.init]\nbonus = \"2x\"\n").unwrap();
     let keel = Keel::start(&["--order", "ias", "--config", config]);
+    assert!(!said_to(0, &["status"]).contains("address spaces"));
     let processes: Vec<Child> = (0..SHARE + 6).map(|_| started(NOBODY, "changeling")).collect();
-    let line = format!("User {NOBODY} at the keel: {SHARE} of {SHARE} address spaces");
-    wait_for("the quota", || said_to(0, &["status"]).lines().any(|shown| shown == line));
+    let mut line = format!("User {NOBODY} at the keel: {SHARE} of {SHARE} address spaces");
+    let is_shown = |uid: u32, line: &str| said_to(uid, &["status"]).lines().any(|one| one == line);
+    said_to(NOBODY, &["ias", "agg", &processes[0].id().to_string()]);
+    wait_for("the quota", || is_shown(0, &line));
     // It looks for such processes each second.
     std::thread::sleep(Duration::from_secs(3));
     let state = json_for(0, &["ias", "show", "--json"]);
-    let is_theirs = |space: &&Value| {
-        processes.iter().any(|process| space["pid"].as_u64() == Some(u64::from(process.id())))
+    let spaces = state["spaces"].as_array().unwrap();
+    let has_one = |process: &&Child| {
+        spaces.iter().any(|space| space["pid"].as_u64() == Some(u64::from(process.id())))
     };
-    assert_eq!(state["spaces"].as_array().unwrap().iter().filter(is_theirs).count(), SHARE);
+    assert_eq!(processes.iter().filter(has_one).count(), SHARE);
+    assert!(is_shown(NOBODY, &line));
+    // That the configuration tries again each second is no refusal; this is one.
+    let beyond = processes.iter().find(|process| !has_one(process)).unwrap().id().to_string();
+    let refused = done_by(NOBODY, &["ias", "agg", &beyond]);
+    let why = text(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && why.contains("the most for one user"), "{why}");
+    line += ", 1 refused beyond that";
+    assert!(is_shown(0, &line) && is_shown(NOBODY, &line));
+    // Another user is told nothing of that.
+    assert!(!said_to(NOBODY - 1, &["status"]).contains("address spaces"));
     end(processes);
     assert_eq!(keel.end().0, Some(0));
 }
