@@ -100,33 +100,22 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
     state.options.shield.check(&state.machine)?;
     let mut attempts = 0;
     loop {
-        let mut scheduler = state.start(service, &mut server)?;
+        let tell =
+            |seen: &Observed<'_>| service.observer.iter().for_each(|observer| observer(seen));
+        let mut scheduler = match state.start(service, &mut server, &signals)? {
+            Started::Schedules(scheduler) => scheduler,
+            Started::IsToEnd(mut scheduler) => return Ok(end(&mut scheduler, &tell)),
+        };
         let options = &state.options;
         tell_systemd(&[sd_notify::NotifyState::Ready]);
         tracing::info!("{}/{}/{} schedules", options.order, options.gate, options.balance);
-        let tell =
-            |seen: &Observed<'_>| service.observer.iter().for_each(|observer| observer(seen));
         let policies = state.policies();
         tell(&Observed::Loaded { policies, parameters: &state.options.parameters() });
         let started = Instant::now();
         let exit = state.watch(service, &mut scheduler, &mut server, &signals)?;
         state.tell_figures(service, &scheduler)?;
         state.earlier = state.statistics(&scheduler)?;
-        let exit = match exit {
-            Some(exit) => exit,
-            None => {
-                tell_systemd(&[sd_notify::NotifyState::Stopping]);
-                let exit = scheduler.detach();
-                let exit = exit.unwrap_or_else(|| Exit {
-                    kind: ExitKind::Unloaded,
-                    reason: "unloaded".to_owned(),
-                    message: String::new(),
-                    dump: String::new(),
-                });
-                tell(&Observed::Ended(&exit));
-                return Ok(exit);
-            }
-        };
+        let Some(exit) = exit else { return Ok(end(&mut scheduler, &tell)) };
         tell(&Observed::Ended(&exit));
         attempts = if started.elapsed() > LOOK { 0 } else { attempts + 1 };
         if exit.kind != ExitKind::Restart || attempts >= MAX_ATTEMPTS {
@@ -136,6 +125,29 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
         state.history = Some(scheduler.history()?);
         tracing::warn!("{exit}: loaded again for the CPUs that are there now");
     }
+}
+
+/// Ends the keel because a signal asks for it.
+fn end(scheduler: &mut Scheduler, tell: &dyn Fn(&Observed<'_>)) -> Exit {
+    tell_systemd(&[sd_notify::NotifyState::Stopping]);
+    // Hotplug may have ended it a moment before. It is not loaded again, which is what was asked for.
+    let exit = scheduler.detach().filter(|exit| exit.kind != ExitKind::Restart);
+    let exit = exit.unwrap_or_else(|| Exit {
+        kind: ExitKind::Unloaded,
+        reason: "unloaded".to_owned(),
+        message: String::new(),
+        dump: String::new(),
+    });
+    tell(&Observed::Ended(&exit));
+    exit
+}
+
+/// What came of loading the keel.
+enum Started {
+    /// It schedules the CPUs that are there.
+    Schedules(Scheduler),
+    /// It would have to be loaded again, but a signal asks for its end.
+    IsToEnd(Scheduler),
 }
 
 /// What outlives a reload of the keel.
@@ -161,12 +173,14 @@ struct State {
 
 impl State {
     /// Loads the keel for the CPUs that are online. What is read of the machine during hotplug mixes
-    /// old and new values, so the load is repeated then. After each load requests are answered.
+    /// old and new values, so the load is repeated then. After each load requests are answered, and
+    /// signals obeyed.
     fn start(
         &mut self,
         service: &Service<'_>,
         server: &mut Server,
-    ) -> Result<Scheduler, ServiceError> {
+        signals: &ServiceSignals,
+    ) -> Result<Started, ServiceError> {
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -178,8 +192,13 @@ impl State {
                     tracing::debug!("hotplug during the load: the keel is loaded again");
                     self.serve_meanwhile(service, &mut scheduler, server)?;
                     self.earlier = self.statistics(&scheduler)?;
+                    match signals.read()? {
+                        Some(Told::End) => return Ok(Started::IsToEnd(scheduler)),
+                        Some(Told::State) => self.log_state(&scheduler)?,
+                        None => {}
+                    }
                 }
-                other => return other.map(|(scheduler, _)| scheduler),
+                other => return other.map(|(scheduler, _)| Started::Schedules(scheduler)),
             }
             std::thread::sleep(LOOK);
         }
