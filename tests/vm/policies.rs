@@ -149,8 +149,11 @@ fn a_knob_turns_meanwhile() {
     let (code, more) = std::thread::scope(|scope| {
         scope.spawn(|| {
             let all = [false, true].into_iter().cycle().take(200);
-            all.take_while(|on| *on || !has_ended.load(Ordering::Relaxed))
-                .for_each(|on| switch(1, on));
+            for on in all.take_while(|on| *on || !has_ended.load(Ordering::Relaxed)) {
+                switch(1, on);
+                // A load must have the time to begin.
+                std::thread::sleep(Duration::from_millis(500));
+            }
         });
         let before = loads();
         wait_for("the keel to be loaded anew", || loads() > before + 1);
