@@ -35,6 +35,10 @@ pub const PAPERS: Scheduler = Scheduler::With(FLAGS);
 pub const TESTS: &[Test] = &[
     Test { name: "policies::knobs_turn_while_it_runs", run: knobs_turn_while_it_runs },
     Test { name: "policies::a_knob_turns_while_cpus_come_and_go", run: a_knob_turns_meanwhile },
+    Test {
+        name: "policies::a_keel_that_is_loaded_again_and_again_ends",
+        run: a_keel_that_is_loaded_again_and_again_ends,
+    },
     Test { name: "policies::the_gate_refuses_and_opens", run: the_gate_refuses_and_opens },
     Test { name: "policies::a_level_that_is_set_holds", run: a_level_that_is_set_holds },
     Test { name: "policies::compaction_leaves_cpus_alone", run: compaction_leaves_cpus_alone },
@@ -144,27 +148,40 @@ fn a_knob_turns_meanwhile() {
     });
     assert!(turns > 0);
     assert_eq!(level(), last, "after {turns} turns");
-    // A CPU that comes and goes all the time has the keel loaded again and again. It ends all the same.
+    assert_eq!(keel.end().0, Some(0));
+}
+
+/// A CPU that comes and goes all the time undoes each load, and the keel is loaded again. A signal ends it
+/// all the same.
+fn a_keel_that_is_loaded_again_and_again_ends() {
+    const AGAIN: &str = "hotplug during the load: the keel is loaded again";
+    let mut command = Command::new(EVENKEEL);
+    let log = ("EVENKEEL_LOG", "evenkeel_keel::service=debug");
+    let mut keel = Keel::spawn(command.arg("sched").env(log.0, log.1));
     let has_ended = AtomicBool::new(false);
-    let (code, more) = std::thread::scope(|scope| {
+    let (code, said) = std::thread::scope(|scope| {
         scope.spawn(|| {
-            let all = [false, true].into_iter().cycle().take(200);
-            for on in all.take_while(|on| *on || !has_ended.load(Ordering::Relaxed)) {
-                switch(1, on);
+            let mut online = [true; 4];
+            // One at a time, so that a load seldom ends with the CPUs that it began with.
+            for cpu in [1, 2, 1, 3].into_iter().cycle().take(400) {
+                if has_ended.load(Ordering::Relaxed) {
+                    break;
+                }
+                online[cpu] = !online[cpu];
+                switch(cpu as u32, online[cpu]);
                 // A load must have the time to begin.
-                std::thread::sleep(Duration::from_millis(500));
+                std::thread::sleep(Duration::from_millis(300));
             }
+            (1..4).for_each(|cpu| switch(cpu, true));
         });
-        let before = loads();
-        wait_for("the keel to be loaded anew", || loads() > before + 1);
-        let before = loads();
-        let code = keel.end().0;
+        keel.wait_said(AGAIN);
+        keel.wait_said(AGAIN);
+        let ended = keel.end();
         has_ended.store(true, Ordering::Relaxed);
-        (code, loads() - before)
+        ended
     });
-    switch(1, true);
-    assert_eq!(code, Some(0));
-    assert!(more <= 2, "{more} loads after the signal");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains(AGAIN), "after the signal:\n{said}");
 }
 
 /// Counts how often each counter went up while `load` ran.

@@ -1,6 +1,7 @@
 //! The scheduler of a test: the kernel's own, or the keel with some flags.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -90,6 +91,17 @@ impl Keel {
             // The kernel counts a load a little after it says that the scheduler is enabled.
             state() == "enabled" && loads() > loads_before
         });
+    }
+
+    /// Reads what it says until that is in a line.
+    pub fn wait_said(&mut self, what: &str) {
+        let stderr = self.process.stderr.as_mut().unwrap();
+        // No more is read than that line: `end` returns the rest.
+        let mut said = Vec::new();
+        while !(said.ends_with(b"\n") && String::from_utf8_lossy(&said).contains(what)) {
+            let byte = stderr.bytes().next();
+            said.push(byte.unwrap_or_else(|| panic!("{what:?} was not said")).unwrap());
+        }
     }
 
     /// The counters so far.

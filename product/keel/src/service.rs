@@ -189,14 +189,14 @@ impl State {
                     tracing::debug!("{why}: the machine is read again");
                 }
                 Ok((mut scheduler, false)) if attempts < MAX_ATTEMPTS => {
-                    tracing::debug!("hotplug during the load: the keel is loaded again");
                     self.serve_meanwhile(service, &mut scheduler, server)?;
-                    self.earlier = self.statistics(&scheduler)?;
                     match signals.read()? {
                         Some(Told::End) => return Ok(Started::IsToEnd(scheduler)),
                         Some(Told::State) => self.log_state(&scheduler)?,
                         None => {}
                     }
+                    self.earlier = self.statistics(&scheduler)?;
+                    tracing::debug!("hotplug during the load: the keel is loaded again");
                 }
                 other => return other.map(|(scheduler, _)| Started::Schedules(scheduler)),
             }
