@@ -151,8 +151,8 @@ fn a_knob_turns_meanwhile() {
     assert_eq!(keel.end().0, Some(0));
 }
 
-/// A CPU that comes and goes all the time undoes each load, and the keel is loaded again. A signal ends it
-/// all the same.
+/// CPUs that come and go all the time undo each load, and the keel is loaded again. A signal ends it all
+/// the same.
 fn a_keel_that_is_loaded_again_and_again_ends() {
     const AGAIN: &str = "hotplug during the load: the keel is loaded again";
     let mut command = Command::new(EVENKEEL);

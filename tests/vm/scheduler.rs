@@ -99,8 +99,9 @@ impl Keel {
         // No more is read than that line: `end` returns the rest.
         let mut said = Vec::new();
         while !(said.ends_with(b"\n") && String::from_utf8_lossy(&said).contains(what)) {
-            let byte = stderr.bytes().next();
-            said.push(byte.unwrap_or_else(|| panic!("{what:?} was not said")).unwrap());
+            let mut byte = [0];
+            assert_eq!(stderr.read(&mut byte).unwrap(), 1, "{what:?} was not said");
+            said.extend(byte);
         }
     }
 
