@@ -33,7 +33,7 @@
  * The design, in three points:
  *
  * 1. The answer is a property of a CPU. Except where a score matters, it is the same for all tasks of
- *    a CPU. So it is computed at the CPU's tick and when the CPU begins or ends to idle
+ *    a CPU. So it is computed at the CPU's tick and when the CPU becomes idle or busy
  *    (gate_judge_cpu()), and a question only reads it. Only where the points of a task could change
  *    the answer is the task itself judged (gate_judge_task()).
  *

@@ -79,10 +79,10 @@
  *
  * A bonus bounds what other tasks wait as long as the same threads compete. Threads that slept come
  * without a debt and have the bonus anew. So no sibling is preferred while the task that `fair` would
- * run is behind its fair share by more than bonus and slice (order_may_prefer()): siblings make a
- * CPU's tasks together wait for bonus and slice times their number at most, and in the long run take
- * at most a ninth of the CPU out of turn, whatever threads come and go. What an ordinary user sets
- * has a largest bonus, and a longest time that all others wait together.
+ * run is behind its fair share by more than bonus and slice (in the mode `rounds`: by a slice and T;
+ * order_may_prefer()): siblings make a CPU's tasks together wait for bonus and slice times their number
+ * at most, and in the long run take at most a ninth of the CPU out of turn, whatever threads come and
+ * go. What an ordinary user sets has a largest bonus, and a longest time that all others wait together.
  *
  * `ias` departs from the paper in seven places, in both modes:
  *
@@ -450,7 +450,8 @@ POLICY enum order_choice order_pick(const struct order_params *params,
 	    (!sibling->exists || order_is_preferred(published, sibling->vruntime)))
 		return CHOOSE_PUBLISHED;
 	/*
-	 * The running task is of the same space as its siblings, and need not make room for them.
+	 * A running task that fair would keep goes on. In the mode paper it is of the siblings' own space; in
+	 * the mode rounds it may be of another one, which has passed the turn.
 	 */
 	if (!keep && order_is_preferred(sibling, fair))
 		return CHOOSE_SIBLING;

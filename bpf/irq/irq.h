@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The layouts that irq.bpf.c and product/irq (records.rs) share. Times named _ns are ns of
+ * The layouts that irq.bpf.c and product/irq (layout.rs) share. Times named _ns are ns of
  * CLOCK_MONOTONIC or sums of them; all sums begin when the programs are attached.
  */
 #ifndef EVENKEEL_IRQ_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Asking the gate about a migration: reads the verdict about the CPU that the task would leave, counts
- * the answer and keeps a sample of the refusals for `explain`. And which migrations the gate is not
- * asked about: for liveness, and within a last-level cache unless the gate is strict.
+ * the answer and keeps a sample of the refusals for `explain`. It also says which migrations need no
+ * answer: those for liveness and, unless the gate is strict, those of new tasks and an idle CPU's pulls
+ * within its last-level cache.
  *
  * The verdict about a CPU is computed by update_opening() (load.h), and the rules are in policy/gate.h.
  */

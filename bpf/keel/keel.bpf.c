@@ -20,23 +20,25 @@
  * 3. Pick. Dispatch charges the task that ran, and the order policy picks between that task, the
  * queue's head and, under `ias`, two siblings (pick.h). Siblings come from an index beside the
  * queues (index.h), which is only a hint: the task is checked when it is taken. They are preferred
- * until the queue's head is behind the CPU's fair clock by more than bonus and slice (may_prefer()
- * in sibling.h). In the mode `rounds`, address spaces take turns: note_turn() in turn.h begins
+ * until the task that `fair` would run is behind its fair share by more than bonus and slice or, in the
+ * mode `rounds`, by more than a slice and a turn (may_prefer() in sibling.h). In the mode `rounds`,
+ * address spaces take turns: note_turn() in turn.h begins
  * them, and a master publishes the space that has its turn. A waking task that is far enough ahead
  * preempts the running one (kick_or_preempt() in queue.h). In the mode `rounds` it passes the turn,
  * which then goes on; in the mode `paper` it does not preempt where a sibling would get the CPU instead.
  *
  * 4. Migrate. Balancing pulls: a CPU that finds no task pulls one, smallest domain first; a busy
- * CPU pulls in dispatch, at intervals that grow with the domain (migrate.h). Two paths move tasks
- * otherwise: active migration takes a running task to an idle or unequal CPU (active.h), and a
- * slave exchanges a task for a sibling from its master's queue (fetch.h). Eviction from a shielded
- * CPU pushes (evict.h).
+ * CPU pulls in dispatch, at intervals that grow with the domain (migrate.h). Three paths do not pull
+ * for balance: active migration takes a running task to an idle or unequal CPU (active.h), a slave
+ * exchanges a task for a sibling from its master's queue (fetch.h), and eviction pushes tasks off a
+ * shielded CPU (evict.h).
  *
  * 5. Gate. Each CPU keeps the gate policy's verdict about the tasks that would leave it: its tick
  * and the edges of its idling compute it (update_opening() in load.h). Before an optional migration
  * the verdict is read and counted, and a sample of the refusals is kept for `explain` (ask_gate.h). A
  * CPU looks for tasks only where the gate lets tasks leave (has_source()). The gate is not asked about a
- * move for liveness and, unless it is strict, about one within a last-level cache or of a new task:
+ * move for liveness. Unless it is strict, it is not asked about a new task either, nor, within a
+ * last-level cache, about a waking task, a task at the end of its slice or an idle CPU's pull. All of
  * these are counted as ungated.
  *
  * 6. Liveness. No task moves outside its mask: each move checks it, and a task that was pinned

@@ -120,7 +120,7 @@ struct machine_state {
 
 /*
  * Computes the gate's verdict about this CPU anew, from its utilisation as of now. Called by the CPU
- * itself at its tick, and when it begins or ends to idle.
+ * itself at its tick, and when it becomes idle or busy.
  */
 KEEL_PART int update_opening(u32 cpu)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Where is the consumer of a connection? The paper's HintMessager asks when a request is
- * sent. Here the CPU is noted whenever a thread comes back from sending or receiving, because
- * only there the running thread is the consumer: packets are written in any context, and a
- * softirq does not know its consumer.
+ * Learns which thread consumes a connection, and on which CPU. The kernel calls these programs when a
+ * thread comes back from sending or receiving: only there the running thread is the consumer. The
+ * paper's HintMessager asks when a request's packet is written; that may be in a softirq, which
+ * interrupts any thread.
  */
 #ifndef EVENKEEL_SAIS_CONSUMER_H
 #define EVENKEEL_SAIS_CONSUMER_H
@@ -86,7 +86,7 @@ static __always_inline u32 now_ms(void)
 }
 
 /* The paper's process "bundled on the core which requested data": product/sais/src/hold.rs. */
-static __always_inline void has_asked(struct sais_flow *flow)
+static __always_inline void note_request(struct sais_flow *flow)
 {
 	u32 tid = flow->tid;
 	struct sais_reader *reader = bpf_map_lookup_elem(&readers, &tid);
@@ -107,7 +107,7 @@ static __always_inline void has_asked(struct sais_flow *flow)
 	begin_request(&flow->asker, tid, &reader->outstanding);
 }
 
-static __always_inline void is_answered(struct sais_flow *flow)
+static __always_inline void note_answer(struct sais_flow *flow)
 {
 	bool is_late = now_ms() - flow->asked_ms >= settings.hold_ms;
 	u32 tid = end_wait(&flow->asker);
@@ -156,9 +156,9 @@ static __always_inline void learn(struct sock *sk, bool is_request, int bytes)
 	/* What a server sends is an answer: it waits for nothing, however long its connection stays open. */
 	if (settings.hold_ms && !is_accepted) {
 		if (is_request)
-			has_asked(flow);
+			note_request(flow);
 		else
-			is_answered(flow);
+			note_answer(flow);
 	}
 	if (!is_request)
 		__sync_fetch_and_add(&flow->received_bytes, bytes);
@@ -198,7 +198,7 @@ int BPF_PROG(on_state, struct sock *sk, int before, int after)
 		return 0;
 	flow = settings.hold_ms ? bpf_map_lookup_elem(&flows, &key) : NULL;
 	if (flow)
-		is_answered(flow);
+		note_answer(flow);
 	bpf_map_delete_elem(&flows, &key);
 	bpf_map_delete_elem(&accepted_flows, &key);
 	return 0;

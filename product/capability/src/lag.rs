@@ -1,5 +1,5 @@
 //! The default policy: each task carries the work that it has received, in effective capability; the
-//! task furthest behind gets the most capable CPU next.
+//! task furthest behind changes places with a task that is ahead on a faster CPU.
 //!
 //! Four steps an interval. The first three move tasks, each as few as it can; the last one decides when
 //! to look again:

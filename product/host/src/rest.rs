@@ -16,11 +16,12 @@ const FIRST_NS: u64 = 10_000_000_000;
 const LONGEST_NS: u64 = 80_000_000_000;
 /// A rest that begins so soon after another one follows soon.
 const SOON_NS: u64 = 5_000_000_000;
-/// The CPUs must be equal for so long before a first rest, ...
+/// How long the CPUs must be equal before a first rest.
 const EQUAL_NS: u64 = 10_000_000_000;
-/// ... and twice as long each time after a rest that a sign ended this soon, up to so long: a sign may
-/// be there all the time and yet take nothing that counts.
+/// A sign that ends a rest within this time doubles that: a sign may be there all the time and yet take
+/// nothing that counts.
 const ENDED_SOON_NS: u64 = 10_000_000_000;
+/// The doubling ends here.
 const LONGEST_EQUAL_NS: u64 = 160_000_000_000;
 /// Between two looks for a sign.
 const LOOK_NS: u64 = 1_000_000_000;

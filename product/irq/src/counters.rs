@@ -8,7 +8,7 @@ use bytemuck::Pod;
 use evenkeel_cbinfo::Unsupported;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel};
 
-use crate::records::{
+use crate::layout::{
     NET_RX, RawConsumerKey, RawInfo, RawLine, RawNapi, RawNapiKey, RawSoftirqs, SOFTIRQS,
 };
 use crate::totals::{LineTotals, NapiTotals, PerCpu, SoftirqTotals, Totals};

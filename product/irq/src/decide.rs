@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::gauge::Burden;
 use crate::margin::{CONSUMER_PCT, MARGIN_PCT, margin_ns};
 use crate::snapshot::{Held, Snapshot, Source, SourceId};
-use crate::spread::{Spread, StayingTable, spreads};
+use crate::spread::{Spread, StayingTable, plan_spreads};
 
 /// A source that takes less than this of the interval, in percent, does not disturb a protected CPU.
 const NOISE_PCT: f64 = 0.1;
@@ -285,7 +285,7 @@ impl Planner<'_> {
         for step in &self.plan.moves {
             after.relocate(step.source, step.to);
         }
-        (self.plan.spreads, self.plan.unspread) = spreads(&after, &self.targets());
+        (self.plan.spreads, self.plan.unspread) = plan_spreads(&after, &self.targets());
     }
 
     /// Moves each source to the CPU on which what it brings is received, the busiest source first.

@@ -3,7 +3,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `records` | the layouts of `bpf/irq/irq.h` |
+//! | `layout` | the layouts of `bpf/irq/irq.h` |
 //! | `counters` | the BPF programs: load, attach, read |
 //! | `totals` | what was counted, and differences of readings; pure |
 //! | `sysfs` | lines: affinity, names, counts, devices |
@@ -28,12 +28,12 @@ mod counters;
 mod decide;
 mod devices;
 mod gauge;
+mod layout;
 mod margin;
 mod mover;
 mod observe;
 mod once;
 mod protect;
-mod records;
 mod rounds;
 mod snapshot;
 mod spread;

@@ -4,13 +4,13 @@
 //! cannot be moved, that levels nothing. Then some of the queue's buckets are moved to another queue
 //! of the same card, of which the line is on the CPU with the least load:
 //!
-//! 1. It is looked at when no move of a line or a thread is left that helps the CPU with the largest
-//!    share, and interrupts take at least `HOT_PCT` of that CPU.
+//! 1. Buckets are moved only when no move of a line or a thread helps the CPU with the largest share any
+//!    more, and interrupts take at least `HOT_PCT` of that CPU.
 //! 2. The largest share must become smaller by the same margin as for a move of a line.
 //! 3. A queue without a bucket gets none: an administrator has taken it out of the table. And no queue
 //!    loses its last one.
 //! 4. A queue stays as it is if most of what it brings is received on its own CPU, where that is
-//!    watched. To level it is not, because one small reception would keep a busy queue.
+//!    watched. The aim `level` does not watch it: one small reception would keep a busy queue where it is.
 //!
 //! What a bucket brings is not measured. Each counts as one, and as `CONNECTION` more for each TCP
 //! connection of this host that is known to be in it. Whether the guess was right is seen afterwards
@@ -178,7 +178,7 @@ impl<'a> Queue<'a> {
     }
 
     /// The buckets that bring at most this much, those that count most first; never all.
-    fn part(&self, most_ns: u64) -> (Vec<u32>, u64) {
+    fn pick_buckets(&self, most_ns: u64) -> (Vec<u32>, u64) {
         let all = self.weight();
         let most = (u128::from(most_ns) * u128::from(all) / u128::from(self.ns.max(1))) as u64;
         let (mut picked, mut weight) = (Vec::new(), 0_u64);
@@ -209,7 +209,10 @@ pub(crate) fn is_hot(largest_ns: u64, interval_ns: u64) -> bool {
 
 /// The changes of tables that level what was observed, and devices with a busy queue that stay as they
 /// are. `targets` are the CPUs that take part.
-pub(crate) fn spreads(snapshot: &Snapshot, targets: &[u32]) -> (Vec<Spread>, Vec<StayingTable>) {
+pub(crate) fn plan_spreads(
+    snapshot: &Snapshot,
+    targets: &[u32],
+) -> (Vec<Spread>, Vec<StayingTable>) {
     let mut loads = snapshot.loads();
     let mut made: Vec<Spread> = Vec::new();
     let mut stays: Vec<StayingTable> = Vec::new();
@@ -226,7 +229,7 @@ pub(crate) fn spreads(snapshot: &Snapshot, targets: &[u32]) -> (Vec<Spread>, Vec
         let mut best: Option<Change> = None;
         let of_hottest = queues.iter().enumerate().filter(|(_, queue)| queue.cpu == hottest);
         for from in of_hottest.map(|(place, _)| place) {
-            match change(&queues, from, &loads, targets, snapshot.interval_ns) {
+            match find_change(&queues, from, &loads, targets, snapshot.interval_ns) {
                 Ok(change) => {
                     if best.as_ref().is_none_or(|best| change.after_ns < best.after_ns) {
                         best = Some(change);
@@ -272,7 +275,7 @@ fn drop_ambiguous(queues: &mut Vec<Queue<'_>>) {
 }
 
 /// The best change that takes from this queue; or why there is none, if that is to be said.
-fn change(
+fn find_change(
     queues: &[Queue<'_>],
     from: usize,
     loads: &BTreeMap<u32, u64>,
@@ -302,7 +305,7 @@ fn change(
     });
     let coolest = others.min_by_key(|(_, other)| (load(other.cpu), other.number));
     let (to, other) = coolest.ok_or(Some(Unspread::NoOtherQueue))?;
-    let (buckets, ns) = queue.part(largest_ns.saturating_sub(load(other.cpu)) / 2);
+    let (buckets, ns) = queue.pick_buckets(largest_ns.saturating_sub(load(other.cpu)) / 2);
     let after_ns = largest_ns.saturating_sub(ns).max(load(other.cpu) + ns);
     if buckets.is_empty() || after_ns + margin_ns > largest_ns {
         return Err(Some(Unspread::NoGain));

@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 use evenkeel_machine::{CpuSet, Machine};
 
+use crate::layout::{NO_CORE, RULE_JUDGED, RULE_SATURATED, RawFlow, RawKey, RawLive};
 use crate::load::{Load, LoadError};
 use crate::measure::{MeasureError, StripTimes};
-use crate::records::{NO_CORE, RULE_JUDGED, RULE_SATURATED, RawFlow, RawKey, RawLive};
 
 /// How often connections are judged.
 const INTERVAL: Duration = Duration::from_secs(1);

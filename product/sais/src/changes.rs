@@ -4,8 +4,8 @@
 use evenkeel_machine::CpuSet;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
 
+use crate::layout::MAX_CPUS;
 use crate::object::{ObjectError, bpf, map};
-use crate::records::MAX_CPUS;
 
 /// `changes`: a number for each CPU, odd while it goes or is gone.
 const CHANGES: &str = ".data.changes";

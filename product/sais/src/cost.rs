@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use libbpf_rs::ProgramInput;
 
+use crate::layout::{RawFlow, RawKey};
 use crate::object::{ObjectError, bpf};
 use crate::options::Mode;
-use crate::records::{RawFlow, RawKey};
 use crate::steering::Steering;
 use crate::steering_error::SteeringError;
 

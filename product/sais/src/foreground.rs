@@ -8,7 +8,7 @@ use evenkeel_control::{Answer, Peer, Request, Server, ServiceSignals, Told};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// How often it is looked what has changed.
+/// The time between two looks for changes.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 /// What is done meanwhile.

@@ -20,8 +20,8 @@ use nix::time::{ClockId, clock_gettime};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::layout::{FLOWS, MAX_FLOWS, RawFlow, RawKey, RawReader};
 use crate::object::{ObjectError, bpf, entries, map};
-use crate::records::{FLOWS, MAX_FLOWS, RawFlow, RawKey, RawReader};
 
 /// How often waiting threads are read.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
@@ -390,7 +390,7 @@ mod tests {
         let (mut waiting, now, cores) = waiting();
         let mut judge = |core, cores: &CpuSet| waiting.judge(now, &reader(core, 0, 1), cores, none);
         assert_eq!(judge(5, &cores), []);
-        assert_eq!(judge(crate::records::NO_CORE, &cores), []);
+        assert_eq!(judge(crate::layout::NO_CORE, &cores), []);
         assert_eq!(judge(1, &cores), [(7, Step::Hold(1))]);
         // The core went.
         assert_eq!(judge(1, &CpuSet::first(1)), [(7, Step::Release)]);

@@ -16,7 +16,7 @@
 //! | `cgroup` | the cgroups with sockets that write hints |
 //! | `object` | a BPF object of ours in the kernel |
 //! | `program` | which of the programs, with which settings |
-//! | `records` | what `bpf/sais/intf.h` lays out |
+//! | `layout` | what `bpf/sais/intf.h` lays out |
 //! | `changes` | CPUs that go offline and come back |
 //! | `steering_error` | why packets are not steered |
 //! | `steering` | loaded, attached, fed, read |
@@ -42,13 +42,13 @@ mod device;
 mod flow_steering;
 mod foreground;
 mod hold;
+mod layout;
 mod load;
 mod measure;
 mod model;
 mod object;
 mod options;
 mod program;
-mod records;
 mod serve;
 mod service;
 mod serving;

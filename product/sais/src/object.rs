@@ -7,7 +7,7 @@ use bytemuck::{AnyBitPattern, Pod, Zeroable};
 use ipnet::IpNet;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel};
 
-use crate::records::RawPeer;
+use crate::layout::RawPeer;
 
 /// Why an object is not in the kernel, or nothing can be told it.
 #[derive(Debug, thiserror::Error)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 use evenkeel_machine::CpuSet;
 use ipnet::IpNet;
 
+use crate::layout::MAX_CPUS;
 use crate::measure::StripTimes;
-use crate::records::MAX_CPUS;
 
 /// What the paper's byte can name.
 const MAX_PAPER_CORE: u32 = 31;

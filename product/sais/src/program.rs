@@ -8,9 +8,9 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
 
 use crate::device::Device;
+use crate::layout::RawSettings;
 use crate::object::{ObjectError, bpf};
 use crate::options::{Mode, Options, Policy, Wire};
-use crate::records::RawSettings;
 use crate::steering_error::SteeringError;
 
 const SETTINGS: &str = ".rodata.settings";

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::attachment::link_to;
 use crate::cgroup::{Cgroup, CgroupError};
 use crate::device::Device;
+use crate::layout::{RawServeSettings, RawServed, SERVED_COUNTERS};
 use crate::object::{Aligned, ObjectError, bpf, by_cpu, fill_peers, map, open};
-use crate::records::{RawServeSettings, RawServed, SERVED_COUNTERS};
 
 /// Why hints do not go back.
 #[derive(Debug, thiserror::Error)]

@@ -9,9 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::hold::HoldCounts;
+use crate::layout::{COUNTERS, NO_CORE, PACKET_COUNTERS, RawCpu, RawFlow, RawKey};
 use crate::measure::StripTimes;
 use crate::options::{Mode, Policy};
-use crate::records::{COUNTERS, NO_CORE, PACKET_COUNTERS, RawCpu, RawFlow, RawKey};
 
 /// What a core did, by the names of [`Statistics::meaning`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -18,14 +18,14 @@ use crate::changes::{Change, Changes, leaving};
 use crate::device::Device;
 use crate::flow_steering::FlowSteering;
 use crate::hold::Hold;
+use crate::layout::{
+    ACCEPTED_FLOWS, DROPPED, FLOWS, FOLLOWED, HINT_ABSENT, MAX_ACCEPTED, MAX_CPUS, MAX_FLOWS,
+    PROCESSED, RULE_ALLOWED, RULE_REFUSED, RawCpu, RawCpus, RawFlow, RawKey, RawLive, STEERED,
+};
 use crate::measure::StripTimes;
 use crate::object::{Aligned, ObjectError, bpf, entries, fill_peers, map, open};
 use crate::options::{Mode, Options, Policy, XdpMode};
 use crate::program::{STEER, THREADS, configure, steer_of, support};
-use crate::records::{
-    ACCEPTED_FLOWS, DROPPED, FLOWS, FOLLOWED, HINT_ABSENT, MAX_ACCEPTED, MAX_CPUS, MAX_FLOWS,
-    PROCESSED, RULE_ALLOWED, RULE_REFUSED, RawCpu, RawCpus, RawFlow, RawKey, RawLive, STEERED,
-};
 use crate::statistics::{Core, Flow, Statistics, consumers};
 use crate::steering_error::SteeringError;
 use crate::threads;
@@ -40,7 +40,7 @@ const MESSAGE: &str = "message";
 
 /// Packets that may wait for a steering thread: more than a connection has under way.
 const QUEUE_PACKETS: u32 = 4096;
-/// Before the program is taken off, it is looked so often whether anything is still on its way through a
+/// Before the program is taken off: the number of looks for packets that are still on their way through a
 /// steering thread, ...
 const LAST_LOOKS: u32 = 200;
 /// ... with this between two looks.
@@ -561,7 +561,7 @@ mod tests {
         let mut steering = on_loopback();
         const MADE: u32 = 200_000;
         const REMEMBERED: usize = MAX_FLOWS as usize;
-        let none = RawFlow { core: 0, path: crate::records::NO_CORE, ..RawFlow::zeroed() };
+        let none = RawFlow { core: 0, path: crate::layout::NO_CORE, ..RawFlow::zeroed() };
         for number in 0..MADE {
             let mut key = RawKey { remote_port: [0, 80], local_port: [9, 9], ..RawKey::default() };
             key.remote[..4].copy_from_slice(&number.to_ne_bytes());

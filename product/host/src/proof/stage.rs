@@ -6,7 +6,8 @@ use evenkeel_capability::Snapshot;
 const TRIAL_NS: u64 = 1_800_000_000;
 /// Where windows differ much from each other, what seems to gain may stay on trial for this time.
 const LONG_TRIAL_NS: u64 = 20_000_000_000;
-/// After that it is tried again, the first time, and at most. Each time takes twice as long.
+/// What was withdrawn rests for this time before it is tried again: at first, and at most. Each rest is
+/// twice as long as the one before.
 const FIRST_BACKOFF_NS: u64 = 10_000_000_000;
 const LAST_BACKOFF_NS: u64 = 640_000_000_000;
 /// It is tried again at once when the CPUs' spread changes by this much, in two intervals in a row.

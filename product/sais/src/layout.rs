@@ -1,4 +1,4 @@
-//! The records that `bpf/sais/intf.h` lays out.
+//! The layouts of `bpf/sais/intf.h`.
 
 use bytemuck::{Pod, Zeroable};
 use ipnet::IpNet;
