@@ -18,7 +18,10 @@ use serde::Serialize;
 
 use crate::decide::{Aim, Move, Reason, plan_for};
 use crate::snapshot::{Held, Snapshot, SourceId};
-use crate::spread::{Spread, Trial};
+use crate::spread::{Shown, Spread, Trial};
+
+/// So many changes of a table in a row may be made of which the effect is not seen.
+const MOST_UNSEEN: u32 = 3;
 
 /// What moves sources.
 pub trait Actuator {
@@ -170,8 +173,10 @@ pub struct Rounds {
     planned_spreads: Vec<(String, u32, u32)>,
     /// The devices of which the table stays for good.
     kept_tables: BTreeSet<String>,
-    /// The change of the last round, of which this round sees the effect.
+    /// The change of which no round has seen the effect yet.
     trial: Option<Trial>,
+    /// How many changes of a device's table in a row none has seen the effect of.
+    unseen: BTreeMap<String, u32>,
 }
 
 impl Rounds {
@@ -187,9 +192,20 @@ impl Rounds {
     pub fn rest<A: Actuator>(&mut self, actuator: &mut A) -> Result<Vec<Event>, A::Error> {
         self.planned.clear();
         self.planned_spreads.clear();
-        // At rest nothing shows what a change did.
-        self.trial = None;
-        self.look(actuator)
+        let mut events = self.look(actuator)?;
+        // At rest nothing shows what a change did, and what comes afterwards is other traffic.
+        if let Some(Trial { step: Spread { device, .. }, .. }) = self.trial.take() {
+            let unseen = self.unseen.entry(device.clone()).or_default();
+            *unseen += 1;
+            if *unseen == MOST_UNSEEN {
+                self.kept_tables.insert(device.clone());
+                let why = format!(
+                    "its traffic ended {MOST_UNSEEN} times before it was seen what a change did"
+                );
+                events.push(Event::Unspread { device, why });
+            }
+        }
+        Ok(events)
     }
 
     /// What has become of the moved sources.
@@ -224,12 +240,25 @@ impl Rounds {
                 source.held = Some(*held);
             }
         }
-        if let Some(trial) = self.trial.take().filter(|trial| !trial.has_helped(&snapshot)) {
-            events.push(self.withdraw(trial, actuator)?);
-            // What is planned next is for what comes after this.
-            self.planned.clear();
-            self.planned_spreads.clear();
-            return Ok(events);
+        if let Some(trial) = self.trial.take() {
+            match trial.look(&snapshot) {
+                Shown::NotLevelled => {
+                    events.push(self.withdraw(trial, actuator)?);
+                    // What is planned next is for what comes after this.
+                    self.planned.clear();
+                    self.planned_spreads.clear();
+                    return Ok(events);
+                }
+                Shown::Levelled => {
+                    self.unseen.remove(&trial.step.device);
+                }
+                // The table is not changed again before.
+                Shown::Nothing => {
+                    snapshot.devices.retain(|device| device.name != trial.step.device);
+                    self.trial = Some(trial);
+                }
+                Shown::NoMore => {}
+            }
         }
         snapshot.devices.retain(|device| !self.kept_tables.contains(&device.name));
         let plan = plan_for(&snapshot, self.aim);

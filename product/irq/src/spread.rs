@@ -33,7 +33,7 @@ const HOT_PCT: u64 = 10;
 const CONNECTION: u64 = 16;
 /// A plan has at most so many changes of tables.
 const MOST_CHANGES: usize = 16;
-/// Below this share of a CPU, in percent of the interval, a round does not show what a change did.
+/// Below this time of both queues, in percent of the interval, a round does not show what a change did.
 const LEAST_SEEN_PCT: u64 = 2;
 
 /// Buckets that are moved from one queue of a device to another one.
@@ -335,7 +335,7 @@ fn describe(
     }
 }
 
-/// A change that was made, until the next round shows what it did.
+/// A change that was made, until a round shows what it did.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Trial {
     /// The change.
@@ -357,15 +357,50 @@ impl Trial {
         Self { step: step.clone(), most: (before + hoped) / 2.0 }
     }
 
-    /// Whether the change has levelled the two CPUs, as a later interval shows it; where they have next
-    /// to nothing to do, nothing speaks against it.
-    pub fn has_helped(&self, snapshot: &Snapshot) -> bool {
+    /// What a later interval shows of the change.
+    pub fn look(&self, snapshot: &Snapshot) -> Shown {
+        let Spread { from_queue, to_queue, from, to, .. } = self.step;
+        let (Some(one), Some(other)) =
+            (self.line_of(from_queue, snapshot), self.line_of(to_queue, snapshot))
+        else {
+            return Shown::NoMore;
+        };
+        if one.home() != Some(from) || other.home() != Some(to) {
+            return Shown::NoMore;
+        }
+        // What the CPUs do for others says nothing of these queues.
+        if one.total_ns() + other.total_ns() < snapshot.interval_ns / 100 * LEAST_SEEN_PCT {
+            return Shown::Nothing;
+        }
         let loads = snapshot.loads();
         let load = |cpu: u32| loads.get(&cpu).copied().unwrap_or(0);
-        let (from, to) = (load(self.step.from), load(self.step.to));
-        from.max(to) < snapshot.interval_ns / 100 * LEAST_SEEN_PCT
-            || part_of_larger(from, to) <= self.most
+        if part_of_larger(load(from), load(to)) <= self.most {
+            Shown::Levelled
+        } else {
+            Shown::NotLevelled
+        }
     }
+
+    fn line_of<'s>(&self, number: u32, snapshot: &'s Snapshot) -> Option<&'s Source> {
+        snapshot.sources.iter().find(|source| {
+            let is_line = matches!(source.id, SourceId::Line(_));
+            let is_queue = source.queue == Some(number) && sysfs::is_for_receiving(&source.name);
+            is_line && is_queue && source.device.as_deref() == Some(&*self.step.device)
+        })
+    }
+}
+
+/// What an interval shows of a change that is on trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// It has levelled the two CPUs.
+    Levelled,
+    /// It has not.
+    NotLevelled,
+    /// Nothing: hardly a packet came by the two queues.
+    Nothing,
+    /// Nothing any more: one of the queues has another CPU now.
+    NoMore,
 }
 
 /// The part that the larger of two loads has of both, from 0.5 to 1.

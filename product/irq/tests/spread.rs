@@ -241,6 +241,39 @@ fn what_a_change_did_is_not_judged_by_rounds_at_rest() {
 }
 
 #[test]
+fn a_change_is_judged_once_its_queues_bring_something() {
+    let mut card = Card::hot(4, 150);
+    let mut rounds = Rounds::default();
+    assert_eq!(card.rounds(&mut rounds, 2).len(), 1);
+    card.permille = vec![0; 16];
+    for _ in 0..5 {
+        let mut snapshot = card.snapshot();
+        snapshot.cpus[0].other_ns = INTERVAL_NS / 10 * 4;
+        let said = rounds.round(snapshot, &mut card).unwrap();
+        assert!(said.is_empty(), "what others do to CPU 0 says nothing of the change: {said:?}");
+    }
+    card.permille[0] = 600;
+    let said = card.rounds(&mut rounds, 1);
+    assert!(matches!(&said[..], [Event::Withdrawn(_)]), "{said:?}");
+}
+
+#[test]
+fn bursts_that_end_too_soon_change_a_table_a_few_times_only() {
+    let mut card = Card::hot(4, 0);
+    card.permille[0] = 600;
+    let mut rounds = Rounds::default();
+    let mut said = Vec::new();
+    for _ in 0..10 {
+        said.extend(card.rounds(&mut rounds, 2));
+        said.extend(rounds.rest(&mut card).unwrap());
+    }
+    let [Event::Spread(_), Event::Spread(_), Event::Spread(_), Event::Unspread { .. }] = &said[..]
+    else {
+        panic!("{said:?}")
+    };
+}
+
+#[test]
 fn a_card_that_refuses_is_said_once_and_not_asked_again() {
     let mut card = Card { refuses: true, ..Card::hot(4, 150) };
     let said = card.rounds(&mut Rounds::default(), 10);
