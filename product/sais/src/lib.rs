@@ -30,6 +30,7 @@
 //! | `statistics` | what it did |
 //! | `cost` | what a packet takes |
 //! | `serving` | the server's part: hints go back |
+//! | `silent` | peers that send no hints back |
 //! | `foreground` | runs a part in the foreground until it ends |
 //! | `service`, `serve` | the two parts, as commands |
 
@@ -52,6 +53,7 @@ mod program;
 mod serve;
 mod service;
 mod serving;
+mod silent;
 mod softirq;
 mod statistics;
 mod steering;

@@ -1,10 +1,8 @@
 //! `evenkeel sais attach`: attaches, follows CPUs that come and go, answers at the control socket,
 //! and ends when it is told to or when the device is gone.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,6 +19,7 @@ use crate::foreground::{LOOK, Work, answer_with, run as run_in_foreground};
 use crate::hold;
 use crate::load::{Load, LoadError};
 use crate::options::{Mode, OptionError, Options, Policy};
+use crate::silent::SilentPeers;
 use crate::statistics::{greediest, may_see};
 use crate::steering::Steering;
 use crate::steering_error::SteeringError;
@@ -28,8 +27,6 @@ use crate::steering_error::SteeringError;
 const KNOWN: &str = "stats, flows";
 /// Connections that are shown: an answer has its bounds.
 const MAX_SHOWN: usize = 4096;
-/// Servers without `serve` that are named in the log.
-const MAX_NAMED: usize = 16;
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// Why packets are not steered, or not any more.
@@ -128,7 +125,8 @@ pub fn run(service: &Service<'_>) -> Result<Ending, ServiceError> {
     }
     let is_hinted = service.options.mode == Mode::Hint;
     // Without a table it is not known which servers send hints back.
-    let silent = (is_hinted && !service.options.is_stateless).then(BTreeSet::new);
+    let has_table = !service.options.is_stateless;
+    let silent = (is_hinted && has_table).then(|| SilentPeers::new(&service.options.peers));
     let mut work = Attached { steering, guarded, allowed, load, silent, refused: None };
     let ended = run_in_foreground(&signals, &mut server, &mut work);
     // However it ended.
@@ -158,8 +156,8 @@ struct Attached {
     guarded: Option<SupervisedSession>,
     allowed: CpuSet,
     load: Option<Load>,
-    /// In hint mode, the servers that were said to send no hints back.
-    silent: Option<BTreeSet<IpAddr>>,
+    /// In hint mode, the peers that were said to send no hints back.
+    silent: Option<SilentPeers>,
     /// What was said of the program that could not be put on the device.
     refused: Option<String>,
 }
@@ -206,14 +204,11 @@ impl Work for Attached {
             self.steering.rank(&ranking)?;
         }
         if let Some(silent) = &mut self.silent {
-            for server in self.steering.silent_servers()? {
-                // The process that names so many servers is known by now.
-                if silent.len() < MAX_NAMED && silent.insert(server) {
-                    tracing::warn!(
-                        "{server} sends no hints back (does `evenkeel sais serve` run there?): its \
-                         packets are steered by what this machine knows, as in flow mode"
-                    );
-                }
+            for peer in silent.look(&mut self.steering)? {
+                tracing::warn!(
+                    "{peer} sends no hints back (does `evenkeel sais serve` run there?): its packets are \
+                     steered by what this machine knows, as in flow mode"
+                );
             }
         }
         Ok(true)

@@ -1,8 +1,6 @@
 //! The programs: loaded, attached, fed and read.
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -65,7 +63,7 @@ pub struct Steering {
     is_stateless: bool,
     /// The program that is on the device, or would be.
     steer: &'static str,
-    /// Packets without a hint that were seen by `silent_servers`.
+    /// Packets without a hint that were seen by `lacks_hints`.
     absent: u64,
     /// Where packets may be sent to now.
     cores: CpuSet,
@@ -405,18 +403,13 @@ impl Steering {
         Ok(statistics)
     }
 
-    /// In hint mode with a table, the servers that sent data but no hint back on a connection, if there
-    /// was any packet without since the last call.
+    /// Whether any packet has come without a hint since the last call.
     ///
     /// # Errors
     /// The kernel refused.
-    pub fn silent_servers(&mut self) -> Result<BTreeSet<IpAddr>, SteeringError> {
-        let absent = self.counters()?.iter().map(|cpu| cpu.counters[HINT_ABSENT]).sum();
-        if absent == self.absent {
-            return Ok(BTreeSet::new());
-        }
-        self.absent = absent;
-        Ok(silent(&self.flows()?))
+    pub fn lacks_hints(&mut self) -> Result<bool, SteeringError> {
+        let absent: u64 = self.counters()?.iter().map(|cpu| cpu.counters[HINT_ABSENT]).sum();
+        Ok(std::mem::replace(&mut self.absent, absent) != absent)
     }
 
     /// Of each possible CPU.
@@ -477,12 +470,6 @@ fn put_on(
     let steer = object.progs().find(|program| program.name() == name);
     let steer = steer.ok_or(ObjectError::Mismatch(name))?;
     Ok(Attachment::new(steer.as_fd(), device, xdp)?)
-}
-
-/// The servers of connections on which data came, but no hint.
-fn silent(flows: &[Flow]) -> BTreeSet<IpAddr> {
-    let silent = flows.iter().filter(|flow| flow.echoes == Some(false) && flow.received_bytes > 0);
-    silent.map(|flow| flow.remote.ip()).collect()
 }
 
 /// The command of a process, empty when it has ended.
