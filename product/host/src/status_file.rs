@@ -180,10 +180,14 @@ pub fn read_status_files(dir: &Path) -> Result<Vec<ProgramStatus>, StatusFileErr
     };
     let mut found = Vec::new();
     for path in entries.flatten().map(|entry| entry.path()) {
+        if private_file::is_half_written(&path) && !is_writer_alive(&path) {
+            let _ = fs::remove_file(&path);
+        }
+        if is_socket(&path) && !is_writer_alive(&path) {
+            // In another PID namespace a balancer that lives has no number here; it answers.
+            evenkeel_control::remove_dead(&path);
+        }
         if private_file::is_half_written(&path) || is_socket(&path) {
-            if !is_writer_alive(&path) {
-                let _ = fs::remove_file(&path);
-            }
             continue;
         }
         let Ok(bytes) = fs::read(&path) else { continue };
@@ -214,6 +218,7 @@ fn is_writer_alive(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixListener;
 
     /// Regression: what a balancer had written of its file when it was killed stayed for ever.
     #[test]
@@ -224,10 +229,14 @@ mod tests {
         // Above the largest number of a process.
         let dead = folder(dir.path()).join("4194305.new");
         let socket = folder(dir.path()).join("4194305.sock");
-        for path in [&alive, &dead, &socket] {
+        for path in [&alive, &dead] {
             fs::write(path, "{\"balancer\"").unwrap();
         }
+        drop(UnixListener::bind(&socket).unwrap());
+        let answers = folder(dir.path()).join("4194306.sock");
+        let _balancer_elsewhere = UnixListener::bind(&answers).unwrap();
         assert!(read_status_files(dir.path()).unwrap().is_empty());
         assert!(alive.exists() && !dead.exists() && !socket.exists());
+        assert!(answers.exists(), "the socket of a balancer that lives was removed");
     }
 }
