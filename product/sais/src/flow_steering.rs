@@ -44,8 +44,11 @@ pub enum FlowSteeringError {
 /// The kernel's own steering of a device's packets.
 pub(crate) struct FlowSteering {
     /// Each knob, and its value where the kernel steers.
+    /// The first one is the whole machine's.
     knobs: Vec<(PathBuf, u32)>,
     is_on: bool,
+    /// Another process has turned a knob of ours: it decides from then on.
+    is_left: bool,
 }
 
 /// A queue's part of the table: a power of two, because the kernel rounds any other number up, and then
@@ -67,7 +70,7 @@ impl FlowSteering {
         let each = entries_of_queue(queues.len());
         let queues = queues.into_iter().map(|queue| (queue, each));
         let knobs = std::iter::once((PathBuf::from(TABLE), ENTRIES)).chain(queues).collect();
-        Ok(Self { knobs, is_on: false })
+        Ok(Self { knobs, is_on: false, is_left: false })
     }
 
     /// Whether the kernel was told to steer.
@@ -81,7 +84,13 @@ impl FlowSteering {
         guarded: &mut SupervisedSession,
         on: bool,
     ) -> Result<(), FlowSteeringError> {
-        if on == self.is_on {
+        if on && self.is_on && self.has_no_table() {
+            // It was turned on by another one of our processes, which has ended; or off by an
+            // administrator.
+            self.is_left |= self.turn_back(guarded.supervised()?)?;
+            self.is_on = false;
+        }
+        if on == self.is_on || on && self.is_left {
             return Ok(());
         }
         let session = guarded.supervised()?;
@@ -102,13 +111,22 @@ impl FlowSteering {
         self.knobs.iter().try_for_each(|(knob, entries)| turn(session, knob, *entries))
     }
 
-    fn turn_back(&self, session: &mut Session) -> Result<(), SettingError> {
+    /// Returns whether another process has turned one of them since.
+    fn turn_back(&self, session: &mut Session) -> Result<bool, SettingError> {
+        let mut is_of_another = false;
         for (knob, _) in &self.knobs {
             if let RestoredSetting::Kept { found } = session.restore_setting(knob)? {
                 tracing::info!("{}: another process has set it to {found}", knob.display());
+                is_of_another = true;
             }
         }
-        Ok(())
+        Ok(is_of_another)
+    }
+
+    /// Whether the machine's table is off, so that nothing is steered.
+    fn has_no_table(&self) -> bool {
+        let found = self.knobs.first().and_then(|(table, _)| std::fs::read_to_string(table).ok());
+        found.is_some_and(|found| found.trim() == "0")
     }
 }
 
@@ -141,7 +159,7 @@ mod tests {
         let (table, queue) = (folder.path().join("table"), folder.path().join("queue"));
         std::fs::write(&table, "0\n").unwrap();
         let knobs = vec![(table.clone(), 8), (queue.clone(), 4)];
-        let mut steering = FlowSteering { knobs, is_on: false };
+        let mut steering = FlowSteering { knobs, is_on: false, is_left: false };
         // A supervisor that does not start.
         let mut alone = guarded(folder.path(), |_| Some(("/no/such/file".into(), Vec::new())));
         assert!(steering.switch(&mut alone, true).is_err() && !steering.is_on());
@@ -162,6 +180,43 @@ mod tests {
             (false, ["0", "0"].map(String::from))
         );
         assert!(session.close().is_clean());
+    }
+
+    #[test]
+    fn the_machines_table_outlives_another_one_that_turned_it_on_but_no_administrator() {
+        let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let table = folders[0].path().join("table");
+        std::fs::write(&table, "0\n").unwrap();
+        let mut both = folders.each_ref().map(|folder| {
+            let queue = folder.path().join("queue");
+            std::fs::write(&queue, "0\n").unwrap();
+            let knobs = vec![(table.clone(), 8), (queue, 4)];
+            let steering = FlowSteering { knobs, is_on: false, is_left: false };
+            (steering, guarded(folder.path(), |_| None))
+        });
+        for (steering, session) in &mut both {
+            steering.switch(session, true).unwrap();
+        }
+        let [(first, session), (second, other)] = &mut both;
+        first.switch(session, false).unwrap();
+        let queue = folders[1].path().join("queue");
+        assert_eq!(values([&table, &queue]), ["0", "4"]);
+        second.switch(other, true).unwrap();
+        assert_eq!(
+            (second.is_on(), values([&table, &queue])),
+            (true, ["8", "4"].map(String::from))
+        );
+        std::fs::write(&table, "0\n").unwrap();
+        for _ in 0..2 {
+            second.switch(other, true).unwrap();
+            assert_eq!(
+                (second.is_on(), values([&table, &queue])),
+                (false, ["0", "0"].map(String::from))
+            );
+        }
+        for (_, session) in both {
+            assert!(session.close().is_clean());
+        }
     }
 
     #[test]
