@@ -47,7 +47,9 @@ pub(crate) struct FlowSteering {
     /// The first one is the whole machine's.
     knobs: Vec<(PathBuf, u32)>,
     is_on: bool,
-    /// Another process has turned a knob of ours: it decides from then on.
+    /// That one was turned on here, and not by another process.
+    is_table_ours: bool,
+    /// Another process has turned it off then, and decides from there on.
     is_left: bool,
 }
 
@@ -70,7 +72,7 @@ impl FlowSteering {
         let each = entries_of_queue(queues.len());
         let queues = queues.into_iter().map(|queue| (queue, each));
         let knobs = std::iter::once((PathBuf::from(TABLE), ENTRIES)).chain(queues).collect();
-        Ok(Self { knobs, is_on: false, is_left: false })
+        Ok(Self { knobs, is_on: false, is_table_ours: false, is_left: false })
     }
 
     /// Whether the kernel was told to steer.
@@ -85,10 +87,11 @@ impl FlowSteering {
         on: bool,
     ) -> Result<(), FlowSteeringError> {
         if on && self.is_on && self.has_no_table() {
-            // It was turned on by another one of our processes, which has ended; or off by an
-            // administrator.
-            self.is_left |= self.turn_back(guarded.supervised()?)?;
+            // Either it was on because of another process, which has ended; or an administrator does not
+            // want it.
+            self.turn_back(guarded.supervised()?)?;
             self.is_on = false;
+            self.is_left = self.is_table_ours;
         }
         if on == self.is_on || on && self.is_left {
             return Ok(());
@@ -107,20 +110,18 @@ impl FlowSteering {
         Ok(())
     }
 
-    fn turn_on(&self, session: &mut Session) -> Result<(), SettingError> {
+    fn turn_on(&mut self, session: &mut Session) -> Result<(), SettingError> {
+        self.is_table_ours = self.has_no_table();
         self.knobs.iter().try_for_each(|(knob, entries)| turn(session, knob, *entries))
     }
 
-    /// Returns whether another process has turned one of them since.
-    fn turn_back(&self, session: &mut Session) -> Result<bool, SettingError> {
-        let mut is_of_another = false;
+    fn turn_back(&self, session: &mut Session) -> Result<(), SettingError> {
         for (knob, _) in &self.knobs {
             if let RestoredSetting::Kept { found } = session.restore_setting(knob)? {
                 tracing::info!("{}: another process has set it to {found}", knob.display());
-                is_of_another = true;
             }
         }
-        Ok(is_of_another)
+        Ok(())
     }
 
     /// Whether the machine's table is off, so that nothing is steered.
@@ -159,7 +160,8 @@ mod tests {
         let (table, queue) = (folder.path().join("table"), folder.path().join("queue"));
         std::fs::write(&table, "0\n").unwrap();
         let knobs = vec![(table.clone(), 8), (queue.clone(), 4)];
-        let mut steering = FlowSteering { knobs, is_on: false, is_left: false };
+        let mut steering =
+            FlowSteering { knobs, is_on: false, is_table_ours: false, is_left: false };
         // A supervisor that does not start.
         let mut alone = guarded(folder.path(), |_| Some(("/no/such/file".into(), Vec::new())));
         assert!(steering.switch(&mut alone, true).is_err() && !steering.is_on());
@@ -191,7 +193,8 @@ mod tests {
             let queue = folder.path().join("queue");
             std::fs::write(&queue, "0\n").unwrap();
             let knobs = vec![(table.clone(), 8), (queue, 4)];
-            let steering = FlowSteering { knobs, is_on: false, is_left: false };
+            let steering =
+                FlowSteering { knobs, is_on: false, is_table_ours: false, is_left: false };
             (steering, guarded(folder.path(), |_| None))
         });
         for (steering, session) in &mut both {
