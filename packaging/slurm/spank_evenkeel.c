@@ -19,7 +19,7 @@
 // Built for one release of Slurm, that of the header. Slurm does not load it under another one; should a
 // build of Slurm do so, nothing is replaced.
 
-// For pipe2.
+// For pipe2 and setresuid.
 #define _GNU_SOURCE
 
 #include <errno.h>
@@ -27,12 +27,12 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -207,38 +207,89 @@ static void end_child(pid_t pid)
 	}
 }
 
-// What evenkeel prints with these arguments; empty if it cannot be run.
+// In a child, before exec: its real and saved ids become its effective ones. In slurmstepd, user_init is
+// called with the effective ids of the job's user, and with root's real and saved ids: a program that
+// starts with these can become root again, and a shell does so at once. In srun all are the user's.
+static bool keep_effective_ids(void)
+{
+	gid_t real_group, group, saved_group;
+	uid_t real_user, user, saved_user;
+
+	if (getresgid(&real_group, &group, &saved_group) || getresuid(&real_user, &user, &saved_user))
+		return false;
+	if ((real_group != group || saved_group != group) && setresgid(group, group, group))
+		return false;
+	return (real_user == user && saved_user == user) || !setresuid(user, user, user);
+}
+
+// Signals that have a handler get their default: no handler of the parent runs in a child. Ignored ones
+// stay ignored, as by exec.
+static void reset_handlers(void)
+{
+	const struct sigaction by_default = { .sa_handler = SIG_DFL };
+	struct sigaction action;
+
+	for (int number = 1; number < NSIG; number++)
+		if (!sigaction(number, NULL, &action) && action.sa_handler != SIG_DFL &&
+		    action.sa_handler != SIG_IGN)
+			sigaction(number, &by_default, NULL);
+}
+
+// In the child of a fork, with all signals blocked: runs evenkeel, with its standard output on `out`.
+// The parent may have threads, which hold locks: only calls that are async-signal-safe.
+static _Noreturn void exec_evenkeel(int out, char *const arguments[], char *const environment[])
+{
+	sigset_t none;
+	int null;
+
+	if (setpgid(0, 0))
+		_exit(127);
+	// Where the parent had no standard output, the pipe is in its place, and must not end at exec.
+	if (dup2(out, STDOUT_FILENO) < 0 || fcntl(STDOUT_FILENO, F_SETFD, 0))
+		_exit(127);
+	null = open("/dev/null", O_RDWR);
+	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0)
+		_exit(127);
+#ifdef SYS_close_range
+	// With the user's ids alone, this process can be traced by the user: it keeps no file of
+	// slurmstepd. A kernel before 5.9 does not know the call; most files end at exec then.
+	syscall(SYS_close_range, STDERR_FILENO + 1U, ~0U, 0U);
+#endif
+	if (!keep_effective_ids())
+		_exit(127);
+	reset_handlers();
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	execve(program, arguments, environment);
+	_exit(127);
+}
+
+// What evenkeel prints with these arguments; empty if it cannot be run. Not by posix_spawn, which can
+// reset the effective ids to the real ones alone: in slurmstepd, these are root's.
 static void ask(char *const arguments[], char *const environment[], long patience_ms, char *text,
 		size_t size)
 {
-	posix_spawn_file_actions_t files;
-	posix_spawnattr_t attributes;
-	sigset_t none;
+	sigset_t all, before;
 	int ends[2];
-	int failed;
 	pid_t pid;
 
 	text[0] = '\0';
 	if (pipe2(ends, O_CLOEXEC))
 		return;
-	sigemptyset(&none);
-	posix_spawnattr_init(&attributes);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	posix_spawnattr_setpgroup(&attributes, 0);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-	posix_spawn_file_actions_init(&files);
-	posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-	posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
-	posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-	failed = posix_spawn(&pid, program, &files, &attributes, arguments, environment);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pid = fork();
+	if (pid == 0)
+		exec_evenkeel(ends[1], arguments, environment);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	close(ends[1]);
-	if (!failed) {
+	if (pid > 0) {
+		// The child does the same. The first of both counts: `end_child` kills the group.
+		setpgid(pid, pid);
 		read_within(ends[0], patience_ms, text, size);
 		end_child(pid);
 	}
 	close(ends[0]);
-	posix_spawn_file_actions_destroy(&files);
-	posix_spawnattr_destroy(&attributes);
 }
 
 // What `evenkeel --version` prints; empty if it cannot be run.
@@ -297,8 +348,8 @@ int slurm_spank_exit(spank_t spank, int ac, char **av)
 	return ESPANK_SUCCESS;
 }
 
-// On each node, once for each step, with the rights of the job's user. What is found here holds for all
-// tasks, which are forked later.
+// On each node, once for each step, with the effective ids of the job's user; the real ones are root's.
+// What is found here holds for all tasks, which are forked later.
 int slurm_spank_user_init(spank_t spank, int ac, char **av)
 {
 	static const char expected[] = "evenkeel " EVENKEEL_VERSION "\n";

@@ -20,6 +20,18 @@ fn runs_without(cluster: &Cluster, why: &str) {
     }
 }
 
+/// Has the plugin run this script in place of evenkeel, from the next step on.
+fn stand_in(cluster: &Cluster, script: &str) {
+    let program = cluster.host.path("stand-in");
+    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let stack = cluster.host.path("plugstack.conf");
+    let text = std::fs::read_to_string(&stack).unwrap();
+    let replaced = text.replace(EVENKEEL, program.to_str().unwrap());
+    assert_ne!(replaced, text);
+    std::fs::write(&stack, replaced).unwrap();
+}
+
 #[test]
 fn a_missing_or_foreign_evenkeel_fails_no_job() {
     let test = "a_missing_or_foreign_evenkeel_fails_no_job";
@@ -44,24 +56,46 @@ fn a_missing_or_foreign_evenkeel_fails_no_job() {
     cluster.wait_for_nothing_left();
 }
 
+/// slurmstepd asks it with the effective ids of the job's user, and could become root again.
+#[test]
+fn an_evenkeel_that_is_asked_on_a_node_has_the_ids_of_the_user_alone() {
+    let test = "an_evenkeel_that_is_asked_on_a_node_has_the_ids_of_the_user_alone";
+    let Some(cluster) = Cluster::start(test, Wanted::default()) else { return };
+    let ids = cluster.host.path("ids");
+    std::fs::write(&ids, "").unwrap();
+    std::os::unix::fs::chown(&ids, Some(NOBODY), Some(NOBODY)).unwrap();
+    let status = "grep -E '^[UG]id:' /proc/self/status";
+    stand_in(&cluster, &format!("{{ echo \"$1\"; {status}; }} >>'{}'", ids.display()));
+    let srun = ["srun", "-n1", "--quiet", "--time=2", "--evenkeel", "echo", "ran"];
+    let mut command = by_nobody(&cluster.host, &srun);
+    let conf = cluster.host.path("slurm.conf");
+    let step = Step::run(command.env("SLURM_CONF", conf).current_dir("/tmp"));
+    assert!(step.code == Some(0) && step.stdout == ["ran"], "{step:?}");
+    step.says("is not to be run, and the plugin is of evenkeel");
+    // Real, effective, saved, and that of files; srun may have asked, too.
+    let written = std::fs::read_to_string(&ids).unwrap();
+    let of_user = [NOBODY; 4].map(|id| id.to_string()).join("\t");
+    let of_node = format!("--version\nUid:\t{of_user}\nGid:\t{of_user}\n");
+    assert!(written.starts_with(&of_node), "{written}");
+    let mut lines = written.lines().filter(|line| line.contains("id:"));
+    assert!(lines.all(|line| line.ends_with(&of_user)), "{written}");
+    cluster.wait_for_nothing_left();
+}
+
 /// srun asks evenkeel for the line of all nodes as it ends: a file system may hang by then.
 #[test]
 fn an_evenkeel_that_hangs_as_srun_ends_holds_nothing_up() {
     let test = "an_evenkeel_that_hangs_as_srun_ends_holds_nothing_up";
     let Some(cluster) = Cluster::start(test, Wanted::default()) else { return };
-    let (hangs, asked) = (cluster.host.path("hangs"), cluster.host.path("asked"));
+    let asked = cluster.host.path("asked");
     // It is evenkeel in all else, and hangs for ever: srun ends only if it does not wait for it. The
     // `sleep` holds the pipe to srun, and has to be killed with it.
     let script = format!(
-        "#!/bin/sh\n[ \"$1 $2\" != 'cluster line' ] || {{ : >'{}'; sleep infinity; }}\n\
-         exec '{EVENKEEL}' \"$@\"\n",
+        "[ \"$1 $2\" != 'cluster line' ] || {{ : >'{}'; sleep infinity; }}\n\
+         exec '{EVENKEEL}' \"$@\"",
         asked.display()
     );
-    std::fs::write(&hangs, script).unwrap();
-    std::fs::set_permissions(&hangs, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let stack = cluster.host.path("plugstack.conf");
-    let text = std::fs::read_to_string(&stack).unwrap();
-    std::fs::write(&stack, text.replace(EVENKEEL, hangs.to_str().unwrap())).unwrap();
+    stand_in(&cluster, &script);
     let step = Step::run(cluster.srun(&["-n1", "--evenkeel"]).args(["sh", "-c", "exit 3"]));
     assert_eq!(step.code, Some(3), "{step:?}");
     assert!(asked.exists(), "it was not asked: {step:?}");
