@@ -138,6 +138,36 @@ fn an_undo_of_what_was_killed_leaves_what_stands() {
     assert!(worker.is_as(&all()) && host.journals().is_empty());
 }
 
+/// slurmd logs what it prints, and the user chooses the names of the files that it reads.
+#[test]
+fn the_epilog_prints_little_of_a_user_and_no_line_without_its_prefix() {
+    if !needs_root("the_epilog_prints_little_of_a_user_and_no_line_without_its_prefix") {
+        return;
+    }
+    let host = Host::new();
+    let runtime = host.path(&format!("run/user/{NOBODY}"));
+    let journals = runtime.join("evenkeel/journal");
+    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(&journals).unwrap();
+    for dir in [&runtime, &runtime.join("evenkeel"), &journals] {
+        std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    // No journal is a directory: each is reported.
+    for number in 0..200 {
+        let name = format!("{number}\nforged\u{1b}{}.jsonl", "\n".repeat(200));
+        std::fs::create_dir(journals.join(name)).unwrap();
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/slurm/epilog");
+    let mut epilog = host.command(script);
+    epilog.env("EVENKEEL", EVENKEEL).env("SLURM_JOB_UID", NOBODY.to_string());
+    let done = output(epilog.env("SLURM_JOB_ID", "7"));
+    let said = text(&done.stdout);
+    assert!(done.status.success(), "{done:?}");
+    assert!(said.contains("evenkeel: job 7: forged?\n"), "{said}");
+    assert!(said.len() <= 8192, "{} bytes: {said}", said.len());
+    assert!(said.lines().all(|line| line.starts_with("evenkeel: job 7: ")), "{said}");
+    assert!(said.bytes().all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)), "{said}");
+}
+
 /// Of each kind of service, with one of a `run`.
 #[test]
 fn sockets_that_killed_services_left_are_removed_by_undo_and_live_ones_stay() {
