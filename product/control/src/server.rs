@@ -34,6 +34,10 @@ const LOCK_TRIES: u32 = 40;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// Requests of one connection that are answered before the next connection has its turn.
 const MAX_PER_TURN: usize = 8;
+/// Connections that are accepted before the service has its turn, and the pause that follows: clients
+/// connect as fast as the server accepts.
+const MAX_ACCEPTS: usize = 64;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// The process that connected, as the kernel identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +91,8 @@ pub struct Server {
     clients: Vec<Client>,
     shares: Shares,
     idle: Duration,
+    /// The end of the pause in which no connection is accepted. `None`: there is none.
+    accept_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -129,12 +135,14 @@ impl Server {
         // Permission is decided by request and peer, not by the file.
         fs::set_permissions(path, fs::Permissions::from_mode(0o666)).map_err(system)?;
         let (path, shares) = (path.to_owned(), Shares::default());
-        Ok(Self { listener, path, clients: Vec::new(), shares, idle: IDLE })
+        Ok(Self { listener, path, clients: Vec::new(), shares, idle: IDLE, accept_at: None })
     }
 
     /// The descriptors to poll: call [`Server::serve`] when any of them is ready.
     pub fn poll_fds(&self) -> Vec<PollFd<'_>> {
-        let listener = PollFd::new(self.listener.as_fd(), PollFlags::POLLIN);
+        // During a pause it is readable all the time. `patience` tells when the pause ends.
+        let accepts = self.accept_at.is_none();
+        let listener = accepts.then(|| PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
         // A client for which nothing can be done now is left out: poll would report its hang-up again
         // and again.
         let clients = self.clients.iter().filter_map(|client| {
@@ -143,15 +151,19 @@ impl Server {
             flags.set(PollFlags::POLLOUT, !client.unread.is_empty());
             (!flags.is_empty()).then(|| PollFd::new(client.as_fd(), flags))
         });
-        std::iter::once(listener).chain(clients).collect()
+        listener.into_iter().chain(clients).collect()
     }
 
     /// How long a service that has nothing else to do may wait for these descriptors, before a request
-    /// that had to wait may be answered. `None`: no request waits.
+    /// that had to wait may be answered, or the next connection accepted. `None`: nothing waits.
     pub fn patience(&self) -> Option<Duration> {
         let now = Instant::now();
         let waiting = self.clients.iter().filter(|client| client.is_waiting);
-        waiting.map(|client| self.shares.wait(client.peer.uid, now)).min()
+        let waits = waiting.map(|client| self.shares.wait(client.peer.uid, now));
+        let accepts = self.accept_at.map(|at| at.saturating_duration_since(now));
+        let least = waits.chain(accepts).min()?;
+        // In milliseconds, as poll counts: rounded down, the last one of them would be a busy loop.
+        Some(Duration::from_millis(least.as_nanos().div_ceil(1_000_000) as u64))
     }
 
     /// Accepts connections, answers the requests that have come by `handle`, and sends what can be sent.
@@ -212,14 +224,19 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        loop {
+        if self.accept_at.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
+        self.accept_at = None;
+        for _ in 0..MAX_ACCEPTS {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
+                    // There may be no descriptor left; poll would report the listener again and again.
                     tracing::debug!("cannot accept a connection: {error}");
-                    return;
+                    break;
                 }
             };
             let Ok(mut client) = Client::new(stream) else { continue };
@@ -238,6 +255,7 @@ impl Server {
                 self.clients.push(client);
             }
         }
+        self.accept_at = Some(Instant::now() + ACCEPT_PAUSE);
     }
 
     /// Whether a user other than root may have one more connection. If need be, another one is closed:
@@ -448,6 +466,7 @@ fn own_time() -> Duration {
 mod tests {
     use super::*;
     use std::io::{BufRead, BufReader};
+    use std::os::fd::OwnedFd;
 
     fn bind() -> (tempfile::TempDir, Server) {
         let dir = tempfile::tempdir().unwrap();
@@ -541,6 +560,15 @@ mod tests {
         }
         server.serve(|_, _| Answer::ok("x".repeat(900_000)));
         assert_eq!(server.shares.connections(0), 8);
+    }
+
+    #[test]
+    fn a_listener_that_fails_is_left_alone_for_a_moment() {
+        let (_dir, mut server) = bind();
+        // It does not listen.
+        server.listener = OwnedFd::from(UnixStream::pair().unwrap().0).into();
+        server.serve(|_, _| Answer::ok(1));
+        assert!(server.poll_fds().is_empty() && server.patience().is_some());
     }
 
     #[test]

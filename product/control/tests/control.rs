@@ -159,6 +159,28 @@ fn a_user_gets_only_its_share_of_connections() {
     drop(held);
 }
 
+/// Clients that connect as fast as the service accepts do not keep it from its other work.
+#[test]
+fn connections_are_accepted_in_portions() {
+    // Fewer than wait for a listener on any kernel.
+    const CONNECTIONS: usize = 120;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let mut server = Server::bind(&path).unwrap();
+    let _held: Vec<UnixStream> =
+        (0..CONNECTIONS).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    server.serve(answer);
+    // The listener is not among them: it is readable all the time.
+    let accepted = server.poll_fds().len();
+    assert!(accepted <= 64 && server.patience().is_some(), "{accepted} at once");
+    while let Some(patience) = server.patience() {
+        std::thread::sleep(patience);
+        server.serve(answer);
+    }
+    let most = if nix::unistd::geteuid().is_root() { CONNECTIONS } else { 16 };
+    assert_eq!(server.poll_fds().len(), most + 1);
+}
+
 /// A service that ends before it answers is reported as absent, one that closes the connection is not.
 #[test]
 fn a_service_that_ends_before_its_answer_is_reported_as_absent() {

@@ -58,7 +58,7 @@ impl WatchRequests {
     }
 
     /// How long the balancer may wait for these descriptors before a request that was read may be
-    /// answered. `None`: no such request is left.
+    /// answered, or the next connection accepted. `None`: nothing waits.
     pub(crate) fn patience(&self) -> Option<Duration> {
         if self.is_left { Some(Duration::ZERO) } else { self.server.patience() }
     }

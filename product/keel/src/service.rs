@@ -254,7 +254,8 @@ impl State {
         loop {
             let mut readable = server.poll_fds();
             readable.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
-            let patience = if is_left { Duration::ZERO } else { LOOK };
+            let patience = server.patience().map_or(LOOK, |patience| patience.min(LOOK));
+            let patience = if is_left { Duration::ZERO } else { patience };
             match poll(&mut readable, PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO))
             {
                 Ok(_) | Err(Errno::EINTR) => {}
