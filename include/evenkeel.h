@@ -4,7 +4,8 @@
  * that runs (`evenkeel sched --order ias`) through its control socket. Both return 0, or a negative
  * error number: -ENOENT or -ECONNREFUSED without a keel, -EPERM for what belongs to another user
  * or a bonus beyond an ordinary user's quota, -ENOSPC for more address spaces than the quotas allow,
- * -ESRCH for no such process, -EINVAL for a value that cannot be or another order policy.
+ * -ESRCH for no such process, -EINVAL for a value that cannot be or another order policy, -EMFILE if
+ * the keel has too few file descriptors.
  *
  *	#include <evenkeel.h>
  *

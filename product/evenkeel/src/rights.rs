@@ -186,6 +186,13 @@ mod tests {
         assert!(denied.is_some() && denied < unit.find("SystemCallFilter=perf_event_open"));
     }
 
+    #[test]
+    fn the_keels_unit_has_room_for_a_descriptor_of_each_address_space() {
+        let limit = words_of(KEEL, "LimitNOFILE");
+        let limit: usize = limit.first().unwrap().parse().unwrap();
+        assert!(limit >= 2 * evenkeel_keel::layout::MAX_SPACES, "{limit}");
+    }
+
     /// By systemd's own measure, at most 2.6.
     #[test]
     fn the_units_expose_little() {

@@ -22,6 +22,7 @@ use std::path::PathBuf;
 
 use evenkeel_control::{Instance, Peer, Program, instances};
 use evenkeel_machine::Machine;
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use procfs::process::Process;
 use schemars::JsonSchema;
@@ -374,11 +375,11 @@ fn user_of(pid: u32) -> Result<u32, IasError> {
 }
 
 fn open_process(pid: u32) -> Result<OwnedFd, IasError> {
-    // SAFETY: plain numbers; the descriptor that is returned is ours alone.
-    unsafe {
-        let fd = nix::libc::syscall(nix::libc::SYS_pidfd_open, pid, 0);
-        if fd < 0 { Err(IasError::NoProcess(pid)) } else { Ok(OwnedFd::from_raw_fd(fd as i32)) }
-    }
+    // SAFETY: plain numbers.
+    let fd = unsafe { nix::libc::syscall(nix::libc::SYS_pidfd_open, pid, 0) };
+    let fd = Errno::result(fd).map_err(|why| IasError::of_pidfd(pid, why))?;
+    // SAFETY: the descriptor was opened just now, and is ours alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 /// A process's file descriptor can be read when it has ended.
@@ -465,6 +466,16 @@ mod tests {
         let mut ias = Ias { given: [own, (own.0, own.1 + 1)].into(), ..Ias::default() };
         ias.forget_ended();
         assert_eq!(ias.given, [own].into());
+    }
+
+    #[test]
+    fn neither_a_thread_nor_a_number_that_is_free_is_a_process() {
+        assert!(open_process(std::process::id()).is_ok());
+        let is_none = |pid: u32| matches!(open_process(pid), Err(IasError::NoProcess(_)));
+        // The kernel gives only smaller numbers.
+        assert!(is_none(4_194_304));
+        let thread = std::thread::spawn(move || is_none(nix::unistd::gettid().as_raw() as u32));
+        assert!(thread.join().unwrap());
     }
 
     #[test]

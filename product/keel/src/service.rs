@@ -10,6 +10,7 @@ use evenkeel_control::{Answer, BindError, Peer, Request, Server, ServiceSignals,
 use evenkeel_machine::Machine;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 
 use crate::capability::{Capabilities, Watch};
@@ -83,6 +84,7 @@ pub struct Service<'a> {
 /// # Errors
 /// All of [`ServiceError`]: the keel could not be started, or not again after hotplug.
 pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
+    raise_descriptor_limit();
     let signals = ServiceSignals::watch()?;
     let mut server = Server::bind(&service.socket)?;
     let mut state = State {
@@ -124,6 +126,17 @@ pub fn run(service: &Service<'_>) -> Result<Exit, ServiceError> {
         state.restarts += 1;
         state.history = Some(scheduler.history()?);
         tracing::warn!("{exit}: loaded again for the CPUs that are there now");
+    }
+}
+
+/// Lets this process have as many file descriptors as its hard limit allows. It keeps one for each
+/// address space that aggregates; `layout::MAX_SPACES` of them reach the usual soft limit by themselves.
+/// No program inherits the limit: the keel starts none.
+fn raise_descriptor_limit() {
+    let limits = getrlimit(Resource::RLIMIT_NOFILE);
+    let raised = limits.and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(why) = raised {
+        tracing::debug!("the limit of file descriptors is not raised: {why}");
     }
 }
 
@@ -477,5 +490,18 @@ pub fn argument_text(value: &Value) -> String {
 fn tell_systemd(state: &[sd_notify::NotifyState<'_>]) {
     if let Err(why) = sd_notify::notify(false, state) {
         tracing::debug!("systemd is not notified: {why}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_descriptors_is_raised_to_the_hard_one() {
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, hard - 1, hard).unwrap();
+        raise_descriptor_limit();
+        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), (hard, hard));
     }
 }

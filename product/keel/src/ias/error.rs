@@ -18,6 +18,17 @@ pub enum IasError {
         "process {0}: there is none of this number; take one of `ps -e` (a thread's number is none)"
     )]
     NoProcess(u32),
+    /// The kernel gives no file descriptor of it.
+    #[error(
+        "process {pid}: the keel cannot watch for its end: {why}; if file descriptors are short, ask \
+         root to raise the keel's limit (LimitNOFILE)"
+    )]
+    Unwatched {
+        /// The process.
+        pid: u32,
+        /// The kernel's reason.
+        why: Errno,
+    },
     /// The process is another user's.
     #[error("process {pid} belongs to user {owner}: only that user and root may set it")]
     Foreign {
@@ -127,10 +138,20 @@ pub enum IasError {
 }
 
 impl IasError {
+    /// Why there is no file descriptor of a process. The number may be no task's (`ESRCH`), or that of a
+    /// thread (`EINVAL`; `ENOENT` of later kernels).
+    pub(super) fn of_pidfd(pid: u32, why: Errno) -> Self {
+        match why {
+            Errno::ESRCH | Errno::EINVAL | Errno::ENOENT => Self::NoProcess(pid),
+            why => Self::Unwatched { pid, why },
+        }
+    }
+
     /// The error number that tells a program what kind it is.
     pub(crate) fn errno(&self) -> Errno {
         match self {
             Self::NoProcess(_) => Errno::ESRCH,
+            Self::Unwatched { why, .. } => *why,
             Self::Foreign { .. } | Self::NotRoot | Self::TooLarge { .. } => Errno::EPERM,
             Self::TooMany | Self::TooManyOfUser { .. } | Self::TooManyOfUsers { .. } => {
                 Errno::ENOSPC
@@ -164,6 +185,12 @@ mod tests {
                 "process 7: there is none of this number; take one of `ps -e` (a thread's number is \
                  none)",
                 Errno::ESRCH,
+            ),
+            (
+                IasError::of_pidfd(7, Errno::EMFILE),
+                "process 7: the keel cannot watch for its end: EMFILE: Too many open files; if file \
+                 descriptors are short, ask root to raise the keel's limit (LimitNOFILE)",
+                Errno::EMFILE,
             ),
             (
                 IasError::Foreign { pid: 7, owner: 1000 },
