@@ -6,6 +6,7 @@ pub(crate) mod aggregation;
 pub mod auto;
 pub(crate) mod bonus;
 pub(crate) mod error;
+mod given;
 pub(crate) mod groups;
 pub(crate) mod options;
 pub(crate) mod quota;
@@ -31,6 +32,7 @@ use serde::{Deserialize, Serialize};
 use self::aggregation::Aggregation;
 use self::auto::Tuning;
 use self::error::IasError;
+use self::given::Given;
 use self::groups::{allocation, default_roles, grouped, present};
 use self::options::{IasOptions, Mode};
 use self::quota::{Quotas, UserSpaces, check_room};
@@ -78,8 +80,8 @@ pub(crate) struct Ias {
     adopted: BTreeSet<Known>,
     /// Processes of such programs that could not be set: each was named in the log, once.
     left_out: BTreeSet<Known>,
-    /// Processes that a request has set: the helper leaves them alone.
-    given: BTreeSet<Known>,
+    /// Processes that a request has set: the configuration and the helper leave them alone.
+    given: Given,
     /// The helper, if there is one.
     helper: Option<Watch>,
     quotas: Quotas,
@@ -134,7 +136,8 @@ impl Ias {
     /// Lets the helper look, if it is time, and does what it says.
     pub(crate) fn help(&mut self, scheduler: &Scheduler) {
         let Some(mut helper) = self.helper.take_if(|helper| helper.is_due()) else { return };
-        let taken = &self.given | &self.adopted;
+        let adopted = self.adopted.iter().copied();
+        let taken: BTreeSet<Known> = self.given.processes().chain(adopted).collect();
         for tuning in helper.look(&taken) {
             let (pid, agg) = (tuning.space as u32, u32::from(tuning.multiplier > 0));
             let bonus_value = tuning.multiplier;
@@ -211,8 +214,19 @@ impl Ias {
         aggregation: Aggregation,
     ) -> Result<(), IasError> {
         self.set(scheduler, Some(peer), aggregation)?;
-        self.given.extend(at_work(aggregation.pid));
+        self.remember(peer, aggregation.pid);
         Ok(())
+    }
+
+    /// Remembers that a request of `peer` has set this process, if anything else may set it later.
+    fn remember(&mut self, peer: &Peer, pid: u32) {
+        if self.helper.is_none() && self.settings.programs.is_empty() {
+            return;
+        }
+        let Some(process) = at_work(pid) else { return };
+        let spaces = &self.spaces;
+        let aggregates = |one: Known| spaces.iter().any(|space| space.aggregation.pid == one.0);
+        self.given.remember(process, Rights::of(peer.uid).user(), aggregates);
     }
 
     /// Sets a space on behalf of this peer; without one, on behalf of the keel itself.
@@ -278,7 +292,7 @@ impl Ias {
 
     /// Forgets what was said of processes that have ended. Call it seldom: each process is looked up.
     pub(crate) fn forget_ended(&mut self) {
-        self.given.retain(|one| at_work(one.0) == Some(*one));
+        self.given.retain(|one| at_work(one.0) == Some(one));
     }
 
     /// Forgets processes that have ended or become another program.
@@ -456,16 +470,35 @@ mod tests {
     #[test]
     fn what_somebody_has_said_before_is_not_adopted() {
         let mut ias = Ias::default();
-        ias.given.insert((7, 1));
+        ias.given.remember((7, 1), None, |_| false);
         assert_eq!(adopted(&mut ias, &[(7, 1)], false), [0; 0]);
     }
 
     #[test]
     fn what_was_said_is_forgotten_when_the_process_has_ended() {
         let own = at_work(std::process::id()).unwrap();
-        let mut ias = Ias { given: [own, (own.0, own.1 + 1)].into(), ..Ias::default() };
+        let mut ias = Ias::default();
+        for process in [own, (own.0, own.1 + 1)] {
+            ias.given.remember(process, None, |_| false);
+        }
         ias.forget_ended();
-        assert_eq!(ias.given, [own].into());
+        assert_eq!(ias.given.processes().collect::<Vec<_>>(), [own]);
+    }
+
+    #[test]
+    fn what_was_said_is_remembered_only_where_something_else_sets_processes() {
+        let (user, own) = (Peer { uid: 7, pid: 0 }, std::process::id());
+        let is_remembered = |mut ias: Ias| {
+            ias.remember(&user, own);
+            ias.given.processes().count() == 1
+        };
+        assert!(!is_remembered(Ias::default()));
+        let program: Program = "server".parse().unwrap();
+        let programs = [(program, Preference::default())].into();
+        let settings = IasSettings { programs, ..IasSettings::default() };
+        assert!(is_remembered(Ias::new(settings, IasOptions::default())));
+        let options = IasOptions { auto: true, ..IasOptions::default() };
+        assert!(is_remembered(Ias::new(IasSettings::default(), options)));
     }
 
     #[test]

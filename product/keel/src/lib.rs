@@ -37,6 +37,7 @@
 //! | `ias::auto` | finds how strongly the threads of each program aggregate |
 //! | `ias::watch` | what `auto` sees of a real machine |
 //! | `ias::quota` | how many address spaces each user may have |
+//! | `ias::given` | which processes requests have set |
 //! | `ias::error` | why an aggregation was refused |
 
 mod capability;
