@@ -20,6 +20,7 @@ use std::fs;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use evenkeel_control::{Instance, Peer, Program, instances};
 use evenkeel_machine::Machine;
@@ -43,6 +44,9 @@ use self::watch::{Known, Watch, known};
 use crate::layout::MAX_SPACES;
 use crate::scheduler::{LoadError, Scheduler};
 use crate::visible::{When, may_see};
+
+/// How often the service looks by itself for processes that have ended or become another program.
+const PRUNE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// An address space that was set.
 struct Setting {
@@ -85,6 +89,8 @@ pub(crate) struct Ias {
     /// The helper, if there is one.
     helper: Option<Watch>,
     quotas: Quotas,
+    /// When `prune_if_due` prunes next. `None`: at once.
+    prune_at: Option<Instant>,
 }
 
 /// What `ias_show` tells. A user but root sees of processes only its own.
@@ -295,7 +301,21 @@ impl Ias {
         self.given.retain(|one| at_work(one.0) == Some(one));
     }
 
-    /// Forgets processes that have ended or become another program.
+    /// Prunes by `prune`, if it is time. The service's loop turns with each line that a client sends,
+    /// and no user pays for what the loop does.
+    pub(crate) fn prune_if_due(
+        &mut self,
+        now: Instant,
+        prune: impl FnOnce(&mut Self) -> Result<(), LoadError>,
+    ) -> Result<(), LoadError> {
+        if self.prune_at.is_some_and(|at| now < at) {
+            return Ok(());
+        }
+        self.prune_at = Some(now + PRUNE_INTERVAL);
+        prune(self)
+    }
+
+    /// Forgets processes that have ended or become another program. The kernel is asked about each.
     pub(crate) fn prune(&mut self, scheduler: &Scheduler) -> Result<(), LoadError> {
         let mut result = Ok(());
         let mut changed = Vec::new();
@@ -499,6 +519,20 @@ mod tests {
         assert!(is_remembered(Ias::new(settings, IasOptions::default())));
         let options = IasOptions { auto: true, ..IasOptions::default() };
         assert!(is_remembered(Ias::new(IasSettings::default(), options)));
+    }
+
+    #[test]
+    fn the_loop_prunes_once_in_an_interval() {
+        let (mut ias, start) = (Ias::default(), Instant::now());
+        let mut pruned_ms = Vec::new();
+        for ms in (0..250).step_by(10) {
+            let prune = |_: &mut Ias| {
+                pruned_ms.push(ms);
+                Ok(())
+            };
+            ias.prune_if_due(start + Duration::from_millis(ms), prune).unwrap();
+        }
+        assert_eq!(pruned_ms, [0, 100, 200]);
     }
 
     #[test]

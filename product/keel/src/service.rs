@@ -286,7 +286,7 @@ impl State {
                 }
                 return Ok(Some(exit));
             }
-            self.ias.prune(scheduler)?;
+            self.ias.prune_if_due(Instant::now(), |ias| ias.prune(scheduler))?;
             if Instant::now() >= chores_at {
                 if self.options.order == Order::Ias {
                     self.ias.forget_ended();
@@ -429,6 +429,9 @@ impl State {
         if self.options.order != Order::Ias {
             return Err(IasError::NotIas(self.options.order));
         }
+        // The quotas and the answer are about the processes that are there now. The user that asks pays
+        // for the time.
+        self.ias.prune(scheduler)?;
         match request.req.as_str() {
             "ias_agg" => {
                 let aggregation =
