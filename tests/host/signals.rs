@@ -1,9 +1,14 @@
 //! Signals that are sent to evenkeel, stops of evenkeel and of its program, and SIGKILL.
 
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
+
+use nix::fcntl::OFlag;
+use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
 
 use crate::roles::role;
 use crate::support::*;
@@ -64,6 +69,65 @@ fn each_signal_reaches_the_program_once() {
             assert_eq!(counter.next("got"), signal, "{flags:?}, group {group:?}");
         }
         // A signal that came twice would be the next one.
+        counter.send(libc::SIGTERM);
+        assert_eq!(counter.next("got"), libc::SIGTERM);
+        assert_eq!(ended(&mut counter.evenkeel).code(), Some(7));
+    }
+}
+
+/// The timer of alarm(2) stays across exec and counts for evenkeel, not for its program.
+#[test]
+fn an_alarm_that_evenkeel_inherits_reaches_the_program() {
+    let host = Host::new();
+    for flags in WAYS {
+        let mut command = host.run(flags, &["sleep", "30"]);
+        // SAFETY: one system call with an integer, between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::alarm(1);
+                Ok(())
+            })
+        };
+        let end = ended(&mut command.spawn().unwrap());
+        assert_eq!(end.signal(), Some(libc::SIGALRM), "{flags:?}: {end:?}");
+    }
+}
+
+/// Both ends of a new terminal. No program that another test starts meanwhile inherits one of them.
+fn terminal() -> (PtyMaster, File) {
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let master = posix_openpt(flags).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let mut options = File::options();
+    options.read(true).write(true).custom_flags(libc::O_NOCTTY);
+    let slave = options.open(ptsname_r(&master).unwrap()).unwrap();
+    (master, slave)
+}
+
+/// As under `ssh -t host evenkeel run ...`: the kernel tells the leader of a session alone that the
+/// terminal is gone.
+#[test]
+fn a_hang_up_reaches_the_program_where_evenkeel_leads_the_session() {
+    let host = Host::new();
+    for flags in WAYS {
+        let (master, slave) = terminal();
+        let mut command = host.run(flags, &role("counter"));
+        command.stderr(slave);
+        // SAFETY: a session of its own with the terminal on descriptor 2; integers only.
+        unsafe {
+            command.pre_exec(|| {
+                let result = libc::setsid() + libc::ioctl(2, libc::TIOCSCTTY, 0);
+                if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+            })
+        };
+        let mut counter = Counter::start(&mut command);
+        drop(master);
+        // Both may come before the program runs again, and the last one is handled first then.
+        let mut got = [counter.next("got"), counter.next("got")];
+        got.sort_unstable();
+        assert_eq!(got, [libc::SIGHUP, libc::SIGCONT], "{flags:?}");
+        // One that came twice would be the next one.
         counter.send(libc::SIGTERM);
         assert_eq!(counter.next("got"), libc::SIGTERM);
         assert_eq!(ended(&mut counter.evenkeel).code(), Some(7));

@@ -3,8 +3,9 @@
 //!
 //! The command runs in evenkeel's process group with its terminal, files and environment, and with the
 //! signal dispositions that evenkeel was started with. Signals of the terminal (Ctrl-C, Ctrl-Z) reach it
-//! directly; signals that are sent to evenkeel alone are passed on. When the command stops, evenkeel
-//! stops; when it ends, evenkeel ends the same way, by exit code or by signal.
+//! directly; signals that are sent to evenkeel alone are passed on, also by the kernel (a hang-up, an
+//! alarm). When the command stops, evenkeel stops; when it ends, evenkeel ends the same way, by exit
+//! code or by signal.
 
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
@@ -21,7 +22,7 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, raise, signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
-use nix::unistd::{Pid, getpgrp, tcgetpgrp};
+use nix::unistd::{Pid, getpgrp, getsid, tcgetpgrp};
 
 /// Signals that are passed on to the command, besides all real-time signals.
 const FORWARDED: &[Signal] = &[
@@ -285,16 +286,15 @@ impl Child {
         }
     }
 
-    /// Signals of the kernel (Ctrl-C, Ctrl-Z, a hang-up) go to the whole process group, so the
-    /// command has them already. A signal that the command sends must not come back to it. Every
-    /// other signal is meant for the command. A `kill` of the whole group then reaches the command
-    /// twice, which is the smaller evil: a script that shares the group would otherwise lose its
-    /// signal.
+    /// A signal that the command sends must not come back to it. Every other signal of a process is
+    /// meant for the command. A `kill` of the whole group then reaches the command twice, which is the
+    /// smaller evil: a script that shares the group would otherwise lose its signal.
     fn passes_on(&self, info: &siginfo) -> bool {
         let sender = Pid::from_raw(info.ssi_pid as i32);
         // A write of this process beyond its limit gives SIGXFSZ, as if this process had sent it.
         let is_own = sender == Pid::this();
-        info.ssi_code <= 0 && !is_own && sender != self.pid && self.signals_all != Some(sender)
+        let is_of_the_command = sender == self.pid || self.signals_all == Some(sender);
+        (info.ssi_code <= 0 && !is_own && !is_of_the_command) || came_to_this_process_alone(info)
     }
 
     /// Whether this process is to stop as the command did. A process that signals all others stops and
@@ -343,6 +343,21 @@ fn watched_signals() -> SigSet {
             libc::sigaddset(&mut all, number);
         }
         SigSet::from_sigset_t_unchecked(all)
+    }
+}
+
+/// Whether the kernel sent a signal that the command does not get by itself. The signals of a terminal
+/// (Ctrl-C, Ctrl-Z) go to the whole process group, but a hang-up goes to the leader of the session
+/// alone, which is this process under `ssh -t host evenkeel run ...`. The signal of an alarm(2) that was
+/// set before this process was executed comes to this process alone, too.
+fn came_to_this_process_alone(info: &siginfo) -> bool {
+    if info.ssi_code != libc::SI_KERNEL {
+        return false;
+    }
+    match info.ssi_signo as i32 {
+        libc::SIGALRM => true,
+        libc::SIGHUP | libc::SIGCONT => getsid(None) == Ok(Pid::this()),
+        _ => false,
     }
 }
 
