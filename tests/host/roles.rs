@@ -109,6 +109,7 @@ fn counter() {
         Signal::SIGUSR1,
         Signal::SIGUSR2,
         Signal::SIGALRM,
+        Signal::SIGURG,
         Signal::SIGCONT,
         Signal::SIGWINCH,
     ] {

@@ -62,7 +62,7 @@ fn each_signal_reaches_the_program_once() {
         }
         let mut counter = Counter::start(&mut command);
         let signals = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
-        let others = [libc::SIGALRM, libc::SIGCONT, libc::SIGWINCH];
+        let others = [libc::SIGALRM, libc::SIGURG, libc::SIGCONT, libc::SIGWINCH];
         let real_time = [libc::SIGRTMIN() + 1, libc::SIGRTMAX()];
         for signal in signals.into_iter().chain(others).chain(real_time) {
             counter.send(signal);

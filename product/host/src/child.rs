@@ -33,6 +33,7 @@ const FORWARDED: &[Signal] = &[
     Signal::SIGUSR1,
     Signal::SIGUSR2,
     Signal::SIGALRM,
+    Signal::SIGURG,
     Signal::SIGABRT,
     Signal::SIGXCPU,
     Signal::SIGXFSZ,
