@@ -34,8 +34,9 @@
 //! and the header names boot and namespaces (`validity.rs`), so that no torn line and no reused process
 //! number is ever acted upon. A reboot undoes everything; the journal is void after it.
 //!
-//! The supervisor is started before the first change (`supervised.rs`): a process that changes nothing
-//! does not need one. For tests, `failpoint.rs` kills the process after any of these steps.
+//! The supervisor is started before the first change (`supervised.rs`), and another one before the next
+//! change if that one was killed: a process that changes nothing does not need one. For tests,
+//! `failpoint.rs` kills the process after any of these steps.
 //!
 //! # Files
 //!

@@ -40,11 +40,22 @@ impl SupervisedSession {
         &mut self.session
     }
 
-    /// The session, for changes. The first call starts the supervisor and waits until it is ready.
+    /// The session, for changes. The first call starts the supervisor and waits until it is ready. Where
+    /// the supervisor has ended since (it was killed), another one is started.
     ///
     /// # Errors
     /// All of [`SupervisorError`]: then change nothing.
     pub fn supervised(&mut self) -> Result<&mut Session, SupervisorError> {
+        if let Some(supervisor) = &mut self.supervisor
+            && !supervisor.is_running()
+        {
+            tracing::warn!(
+                "the supervisor (process {}) has ended; another one is started",
+                supervisor.pid()
+            );
+            self.supervisor = None;
+            self.has_started = false;
+        }
         if !self.has_started {
             if let Some((program, arguments)) = (self.command)(&self.session.journal_path()) {
                 self.supervisor = Some(Supervisor::start(&program, arguments)?);

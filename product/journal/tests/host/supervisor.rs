@@ -1,11 +1,16 @@
-//! The supervisor: outlives its writer, and keeps none of the writer's descriptors.
+//! The supervisor: outlives its writer, keeps none of the writer's descriptors, and is replaced if it is
+//! killed.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use evenkeel_journal::{Supervisor, SupervisorError, TaskRef, UndoOptions, undo};
+use evenkeel_journal::{
+    SupervisedSession, Supervisor, SupervisorError, TaskRef, UndoOptions, undo,
+};
 
 use crate::tools::*;
 
@@ -110,4 +115,51 @@ fn a_program_that_is_no_supervisor_is_an_error() {
     assert!(error.to_string().contains("evenkeel undo"), "{error}");
     let error = Supervisor::start(Path::new("/bin/true"), ["x"]).unwrap_err();
     assert!(matches!(error, SupervisorError::Silent { .. }), "{error}");
+}
+
+const JOURNAL: &str = "EVENKEEL_TEST_JOURNAL=";
+
+/// The role `supervisor` with its variable.
+fn command_of_supervisor(journal: &Path) -> Option<(PathBuf, Vec<OsString>)> {
+    let mut variable = OsString::from(JOURNAL);
+    variable.push(journal);
+    let mut words = vec![variable, std::env::current_exe().unwrap().into_os_string()];
+    let harness = ["--ignored", "--exact", "roles::supervisor", "--nocapture", "--test-threads=1"];
+    words.extend(harness.map(OsString::from));
+    Some(("/usr/bin/env".into(), words))
+}
+
+/// The processes that supervise this journal.
+fn supervisors_of(journal: &Path) -> Vec<i32> {
+    let variable = [JOURNAL.as_bytes(), journal.as_os_str().as_bytes()].concat();
+    let supervises = |pid: &i32| {
+        std::fs::read(format!("/proc/{pid}/environ"))
+            .is_ok_and(|text| text.split(|byte| *byte == 0).any(|word| word == variable))
+    };
+    let processes = std::fs::read_dir("/proc").unwrap();
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(supervises).collect()
+}
+
+#[test]
+fn a_supervisor_that_was_killed_is_replaced_before_the_next_change() {
+    let dir = directory();
+    let session = open(dir.path());
+    let journal = session.journal_path();
+    let mut guarded = SupervisedSession::new(session, command_of_supervisor);
+    assert!(supervisors_of(&journal).is_empty());
+    for _ in 0..2 {
+        guarded.supervised().unwrap();
+    }
+    let [first] = supervisors_of(&journal)[..] else { panic!("one supervisor") };
+    kill(first, libc::SIGKILL);
+    // It may take a moment to end.
+    wait_for("another supervisor", || {
+        guarded.supervised().unwrap();
+        supervisors_of(&journal).iter().any(|pid| *pid != first)
+    });
+    let [second] = supervisors_of(&journal)[..] else { panic!("one supervisor") };
+    assert!(guarded.close().is_clean());
+    assert!(!supervisors_of(&journal).contains(&second), "it was dismissed");
+    assert!(journals(dir.path()).is_empty());
 }
