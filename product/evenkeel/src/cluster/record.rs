@@ -6,7 +6,9 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use evenkeel_host::{Accounting, CpuSummary, Gain, ProgramStatus, Proven, Summary};
@@ -29,6 +31,8 @@ pub const FORMAT: u32 = 1;
 pub const EVENKEEL: &str = env!("CARGO_PKG_VERSION");
 /// So many files are kept on a node, the newest ones. A shared directory is its owner's to clear.
 const KEPT: usize = 256;
+/// The end of a job waits no longer for the shared directory: its server may not answer for hours.
+const SHARED_PATIENCE: Duration = Duration::from_secs(2);
 /// Their folder beside the journals.
 const FOLDER: &str = "jobs";
 
@@ -106,14 +110,14 @@ impl JobRecord {
     }
 
     fn keep(&self, shared: Option<&Path>) -> Result<()> {
-        let folder = match shared {
-            Some(folder) => folder.to_owned(),
-            None => own_folder()?,
-        };
-        self.write(&folder).with_context(|| format!("{}", folder.display()))?;
-        if shared.is_none() {
-            forget_oldest(&folder, KEPT);
+        if let Some(shared) = shared {
+            let (record, folder) = (self.clone(), shared.to_owned());
+            let written = done_within(SHARED_PATIENCE, move || record.write(&folder));
+            return written.with_context(|| format!("{}", shared.display()));
         }
+        let folder = own_folder()?;
+        self.write(&folder).with_context(|| format!("{}", folder.display()))?;
+        forget_oldest(&folder, KEPT);
         Ok(())
     }
 
@@ -129,6 +133,26 @@ impl JobRecord {
         file.persist(folder.join(name))?;
         Ok(())
     }
+}
+
+/// Does in a thread what a directory may hold up, and waits for it no longer than this. What is not done
+/// by then goes on until this process ends.
+///
+/// # Errors
+/// All of the work itself; it is not done in time; there is no thread left for it.
+fn done_within<T: Send + 'static>(
+    patience: Duration,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (sender, receiver) = channel();
+    thread::Builder::new().spawn(move || {
+        // Without a receiver, nothing waits for the result any more.
+        let _ = sender.send(work());
+    })?;
+    receiver.recv_timeout(patience).unwrap_or_else(|_| {
+        let why = format!("the directory does not answer ({} s)", patience.as_secs_f64());
+        Err(io::Error::new(io::ErrorKind::TimedOut, why))
+    })
 }
 
 impl Measured {
@@ -419,6 +443,21 @@ mod tests {
             let found = read_regular(&path, reader).unwrap();
             assert_eq!(found.is_some(), is_read, "owner {owner}, reader {reader}");
         }
+    }
+
+    #[test]
+    fn a_directory_that_does_not_answer_is_not_waited_for() {
+        let (answer, hangs) = channel::<()>();
+        let work = move || hangs.recv().map_err(io::Error::other);
+        let why = done_within(Duration::from_millis(5), work).unwrap_err();
+        assert_eq!(why.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(why.to_string(), "the directory does not answer (0.005 s)");
+        drop(answer);
+        assert_eq!(done_within(Duration::from_secs(60), || Ok(7)).unwrap(), 7);
+        let failed = done_within(Duration::from_secs(60), || {
+            Err::<(), _>(io::Error::from(io::ErrorKind::StorageFull))
+        });
+        assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 
     #[test]
