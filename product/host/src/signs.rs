@@ -43,8 +43,8 @@ const WAITED_PER_MILLE: u64 = 100;
 const WAITED_LARGE: u64 = 4;
 /// Looks that lie less far apart, in ns, say nothing of it: a program that starts makes its tasks wait.
 const WAITED_WINDOW_NS: u64 = 80_000_000;
-/// The kernel averages over the CPUs that work, which hides one contended CPU among many. So this share of
-/// one CPU's time, in thousandths, is a sign, too, where it is less than `WAITED_PER_MILLE` of all CPUs.
+/// The kernel averages over the CPUs that work, which hides one contended CPU among many. So this share
+/// of one CPU's time, in thousandths, is a sign, too, where it is less than `WAITED_PER_MILLE` of all.
 const WAITED_OF_ONE_CPU_PER_MILLE: u64 = 400;
 
 /// Why the CPUs are taken for unequal.

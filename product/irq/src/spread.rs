@@ -10,7 +10,8 @@
 //! 3. A queue without a bucket gets none: an administrator has taken it out of the table. And no queue
 //!    loses its last one.
 //! 4. A queue stays as it is if most of what it brings is received on its own CPU, where that is
-//!    watched. The aim `level` does not watch it: one small reception would keep a busy queue where it is.
+//!    watched. The aim `level` does not watch it: one small reception would keep a busy queue where it
+//!    is.
 //!
 //! What a bucket brings is not measured. Each counts as one, and as `CONNECTION` more for each TCP
 //! connection of this host that is known to be in it. Whether the guess was right is seen afterwards

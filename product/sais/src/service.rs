@@ -206,8 +206,8 @@ impl Work for Attached {
         if let Some(silent) = &mut self.silent {
             for peer in silent.look(&mut self.steering)? {
                 tracing::warn!(
-                    "{peer} sends no hints back (does `evenkeel sais serve` run there?): its packets are \
-                     steered by what this machine knows, as in flow mode"
+                    "{peer} sends no hints back (does `evenkeel sais serve` run there?): its packets \
+                     are steered by what this machine knows, as in flow mode"
                 );
             }
         }

@@ -38,8 +38,8 @@ const MESSAGE: &str = "message";
 
 /// Packets that may wait for a steering thread: more than a connection has under way.
 const QUEUE_PACKETS: u32 = 4096;
-/// Before the program is taken off: the number of looks for packets that are still on their way through a
-/// steering thread, ...
+/// Before the program is taken off: the number of looks for packets that are still on their way through
+/// a steering thread, ...
 const LAST_LOOKS: u32 = 200;
 /// ... with this between two looks.
 const LAST_LOOK: Duration = Duration::from_millis(5);

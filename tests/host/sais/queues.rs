@@ -24,7 +24,8 @@ use crate::support::*;
 /// A burst of a server, and the pause after it: a load that a CPU has time for.
 const BURST_BYTES: usize = 32 << 10;
 const PAUSE: Duration = Duration::from_millis(1);
-/// TCP sends so many at a time. One alone takes 2 % of a fast CPU, and no source that takes less is moved.
+/// TCP sends so many at a time. One alone takes 2 % of a fast CPU, and no source that takes less is
+/// moved.
 const TCP_BURSTS: u32 = 4;
 /// A burst of UDP comes in datagrams of this length, so that they take time enough to be noticed.
 const DATAGRAM_BYTES: usize = 700;
