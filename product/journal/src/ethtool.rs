@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 
-use nix::net::if_::if_nametoindex;
+use nix::net::if_::{if_indextoname, if_nametoindex};
 
 const ETHTOOL_GRXRINGS: u32 = 0x2d;
 const ETHTOOL_GRSSH: u32 = 0x46;
@@ -124,6 +124,11 @@ pub struct Rss {
 /// The number of the device that has this name in this network namespace; `None`: there is none.
 pub fn index(device: &str) -> Option<u32> {
     if_nametoindex(device).ok()
+}
+
+/// The name that the device of this number has in this network namespace now; `None`: there is none.
+pub fn name(index: u32) -> Option<String> {
+    if_indextoname(index).ok()?.into_string().ok()
 }
 
 /// How this device spreads packets; `None`: it has no indirection table that can be read.

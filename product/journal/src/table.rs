@@ -1,9 +1,11 @@
 //! The RSS indirection table of a network device: changed, restored, and left alone if another process
-//! has changed it since, or if the name is another device's now. What the driver makes of the table
-//! when the number of queues changes counts as another process's choice, too.
+//! has changed it since. A device is known by its number: it may get another name, and another device
+//! its name. What the driver makes of the table when the number of queues changes counts as another
+//! process's choice, too.
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::entry::{Entry, Table, TableEnd};
@@ -61,9 +63,20 @@ fn stand_in(root: &Path, device: &str) -> Option<PathBuf> {
 /// The number of the device that has this name now; `None`: there is none.
 fn index_of(root: &Path, device: &str) -> Option<u32> {
     match stand_in(root, device) {
-        Some(file) => file.exists().then_some(1),
+        // A file keeps this number when it is renamed.
+        Some(file) => fs::metadata(file).ok().map(|file| file.ino() as u32),
         None => ethtool::index(device),
     }
+}
+
+/// The name that the device of this number has now; `None`: there is no such device here.
+fn name_of(root: &Path, index: u32) -> Option<String> {
+    if root == Path::new("/") {
+        return ethtool::name(index);
+    }
+    let names = fs::read_dir(root.join("ethtool")).ok()?.flatten();
+    let mut names = names.filter_map(|file| file.file_name().into_string().ok());
+    names.find(|name| index_of(root, name) == Some(index))
 }
 
 /// The queue of each bucket now; `None`: there is no such device, or it has no table. `root` is `/`, or
@@ -111,23 +124,21 @@ impl Table {
         network_namespace().is_ok_and(|here| here == self.net_ns)
     }
 
-    /// The table that the device has now; `None`: it is gone, or has none.
-    fn read(&self) -> Result<Option<Vec<u32>>, EthtoolError> {
-        if index_of(&self.root, &self.device) != Some(self.index) {
-            return Ok(None);
-        }
-        read_table(&self.root, &self.device)
+    /// The table that the device has now, and its name; `None`: it is gone, or has none.
+    fn read(&self) -> Result<Option<(String, Vec<u32>)>, EthtoolError> {
+        let Some(name) = name_of(&self.root, self.index) else { return Ok(None) };
+        Ok(read_table(&self.root, &name)?.map(|table| (name, table)))
     }
 
     /// Whether the device has the table that was set.
     pub(crate) fn is_as_set(&self) -> bool {
         let found = self.is_of_this_namespace().then(|| self.read().ok()).flatten().flatten();
-        found.as_ref() == Some(&self.set)
+        found.is_some_and(|(_, found)| found == self.set)
     }
 
     /// Restores the table from before the change, if the device still has the one that was set.
     pub(crate) fn restore(&self) -> Result<RestoredSetting, EthtoolError> {
-        let Some(found) = self.read()? else { return Ok(RestoredSetting::Gone) };
+        let Some((name, found)) = self.read()? else { return Ok(RestoredSetting::Gone) };
         // Killed between the entry and the change: nothing to do.
         if found == self.before {
             return Ok(RestoredSetting::Restored);
@@ -135,7 +146,7 @@ impl Table {
         if found != self.set && Some(&found) != self.replaces.as_ref() {
             return Ok(RestoredSetting::Kept { found: buckets_by_queue(&found) });
         }
-        write(&self.root, &self.device, &self.before)?;
+        write(&self.root, &name, &self.before)?;
         Ok(RestoredSetting::Restored)
     }
 }
@@ -156,22 +167,31 @@ impl Session {
         device: &str,
         set: &[u32],
     ) -> Result<ChangedTable, TableError> {
-        let is_it = |table: &&Table| table.root == root && table.device == device;
-        let known = self.state.tables().iter().find(is_it).cloned();
         let index = index_of(root, device);
-        let held = known.clone().filter(|table| Some(table.index) == index);
-        if known.is_some() && held.is_none() {
+        let mut tables = self.state.tables().iter().filter(|table| table.root == root);
+        let is_it = |table: &Table| Some(table.index) == index;
+        let of_name = tables.clone().find(|table| table.device == device && !is_it(table)).cloned();
+        // Perhaps by another name.
+        let held = tables.find(|table| is_it(table)).cloned();
+        if let Some(other) = of_name {
+            // The name is another device's now, and the entry of that name will be, too.
+            if let Err(why) = other.restore() {
+                tracing::warn!("{why}");
+            }
             self.end_table(root, device);
         }
+        let held_name = held.as_ref().map(|table| table.device.clone());
         let found = if index.is_some() { read_table(root, device)? } else { None };
         let (Some(index), Some(found)) = (index, found) else {
-            if held.is_some() {
-                self.end_table(root, device);
+            if let Some(name) = held_name {
+                self.end_table(root, &name);
             }
             return Ok(ChangedTable::Gone);
         };
-        if held.as_ref().is_some_and(|table| table.set != found) {
-            self.end_table(root, device);
+        if let Some(name) = &held_name
+            && held.as_ref().is_some_and(|table| table.set != found)
+        {
+            self.end_table(root, name);
             return Ok(ChangedTable::LetGo);
         }
         if found.len() != set.len() {
@@ -200,12 +220,21 @@ impl Session {
             }
             match held {
                 // The device still has the table of the change before this one.
-                Some(table) => self.write_or_warn(Entry::Table(table)),
+                Some(table) => {
+                    let is_renamed = table.device != device;
+                    self.write_or_warn(Entry::Table(table));
+                    if is_renamed {
+                        self.end_table(root, device);
+                    }
+                }
                 None => self.end_table(root, device),
             }
             return Err(why.into());
         }
         self.state.confirm_tables();
+        if let Some(name) = held_name.filter(|name| name != device) {
+            self.end_table(root, &name);
+        }
         if is_as_before {
             self.end_table(root, device);
         }

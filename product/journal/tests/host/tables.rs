@@ -46,6 +46,38 @@ fn only_a_table_that_still_is_ours_is_restored() {
     assert!(!files[3].exists() && journals(root).is_empty());
 }
 
+/// An administrator, or udev, names a device anew while it is up.
+#[test]
+fn a_table_is_restored_whatever_the_name_of_its_device_has_become() {
+    let dir = directory();
+    let root = dir.path();
+    let rename = |from: &str, to: &str| {
+        let to = root.join("ethtool").join(to);
+        fs::rename(root.join("ethtool").join(from), &to).unwrap();
+        to
+    };
+    for device in ["eth0", "eth1", "eth2"] {
+        put_table(root, device, "0 1");
+    }
+    let mut session = open(root);
+    for device in ["eth0", "eth1", "eth2"] {
+        assert_eq!(change(&mut session, root, device, &[1, 1]), ChangedTable::Changed);
+    }
+    // Only named anew; changed again by the new name; and the name is another device's.
+    let renamed = rename("eth0", "lan0");
+    let again = rename("eth1", "lan1");
+    assert_eq!(change(&mut session, root, "lan1", &[0, 0]), ChangedTable::Changed);
+    let first = rename("eth2", "lan2");
+    let second = put_table(root, "eth2", "1 0");
+    assert_eq!(change(&mut session, root, "eth2", &[0, 0]), ChangedTable::Changed);
+    assert_eq!((table(&first), table(&second)), (vec![0, 1], vec![0, 0]));
+    let report = session.close();
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!([&renamed, &again, &first].map(|file| table(file)), [[0, 1], [0, 1], [0, 1]]);
+    assert_eq!(table(&second), [1, 0]);
+    assert!(journals(root).is_empty());
+}
+
 #[test]
 fn a_table_that_another_process_changed_is_let_go() {
     let dir = directory();
