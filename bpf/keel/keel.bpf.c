@@ -22,10 +22,10 @@
  * queues (index.h), which is only a hint: the task is checked when it is taken. They are preferred
  * until the task that `fair` would run is behind its fair share by more than bonus and slice or, in the
  * mode `rounds`, by more than a slice and a turn (may_prefer() in sibling.h). In the mode `rounds`,
- * address spaces take turns: note_turn() in turn.h begins
- * them, and a master publishes the space that has its turn. A waking task that is far enough ahead
- * preempts the running one (kick_or_preempt() in queue.h). In the mode `rounds` it passes the turn,
- * which then goes on; in the mode `paper` it does not preempt where a sibling would get the CPU instead.
+ * address spaces take turns: note_turn() in turn.h begins them, and a master publishes the space that
+ * has its turn. A waking task that is far enough ahead preempts the running one (kick_or_preempt() in
+ * queue.h). In the mode `rounds` it passes the turn, which then goes on; in the mode `paper` it does not
+ * preempt where a sibling would get the CPU instead.
  *
  * 4. Migrate. Balancing pulls: a CPU that finds no task pulls one, smallest domain first; a busy
  * CPU pulls in dispatch, at intervals that grow with the domain (migrate.h). Three paths do not pull

@@ -180,14 +180,17 @@ pub fn read_status_files(dir: &Path) -> Result<Vec<ProgramStatus>, StatusFileErr
     };
     let mut found = Vec::new();
     for path in entries.flatten().map(|entry| entry.path()) {
-        if private_file::is_half_written(&path) && !is_writer_alive(&path) {
-            let _ = fs::remove_file(&path);
-        }
-        if is_socket(&path) && !is_writer_alive(&path) {
-            // In another PID namespace a balancer that lives has no number here; it answers.
-            evenkeel_control::remove_dead(&path);
-        }
-        if private_file::is_half_written(&path) || is_socket(&path) {
+        let is_half_written = private_file::is_half_written(&path);
+        if is_half_written || is_socket(&path) {
+            if is_writer_alive(&path) {
+                continue;
+            }
+            if is_half_written {
+                let _ = fs::remove_file(&path);
+            } else {
+                // A balancer that lives in another PID namespace has no number here, but answers.
+                evenkeel_control::remove_dead(&path);
+            }
             continue;
         }
         let Ok(bytes) = fs::read(&path) else { continue };

@@ -128,7 +128,9 @@ pub fn index(device: &str) -> Option<u32> {
 
 /// The name that the device of this number has in this network namespace now; `None`: there is none.
 pub fn name(index: u32) -> Option<String> {
-    if_indextoname(index).ok()?.into_string().ok()
+    let name = if_indextoname(index).ok()?.into_string().ok()?;
+    // Of the number 0, which no device has, the name is empty.
+    (!name.is_empty()).then_some(name)
 }
 
 /// How this device spreads packets; `None`: it has no indirection table that can be read.
@@ -253,7 +255,8 @@ mod tests {
 
     #[test]
     fn a_device_without_a_table_is_no_error() {
-        assert_eq!((index("lo").is_some(), index("nosuch0")), (true, None));
+        assert_eq!(index("lo").and_then(name).as_deref(), Some("lo"));
+        assert_eq!((index("nosuch0"), name(u32::MAX), name(0)), (None, None, None));
         assert_eq!(rss("lo").unwrap(), None);
         assert_eq!(receive_queues("lo").unwrap(), None);
         let why = set_table("lo", &[0, 0]).unwrap_err();

@@ -180,18 +180,17 @@ impl Session {
             }
             self.end_table(root, device);
         }
-        let held_name = held.as_ref().map(|table| table.device.clone());
         let found = if index.is_some() { read_table(root, device)? } else { None };
         let (Some(index), Some(found)) = (index, found) else {
-            if let Some(name) = held_name {
-                self.end_table(root, &name);
+            if let Some(table) = held {
+                self.end_table(root, &table.device);
             }
             return Ok(ChangedTable::Gone);
         };
-        if let Some(name) = &held_name
-            && held.as_ref().is_some_and(|table| table.set != found)
+        if let Some(table) = &held
+            && table.set != found
         {
-            self.end_table(root, name);
+            self.end_table(root, &table.device);
             return Ok(ChangedTable::LetGo);
         }
         if found.len() != set.len() {
@@ -232,8 +231,8 @@ impl Session {
             return Err(why.into());
         }
         self.state.confirm_tables();
-        if let Some(name) = held_name.filter(|name| name != device) {
-            self.end_table(root, &name);
+        if let Some(table) = held.filter(|table| table.device != device) {
+            self.end_table(root, &table.device);
         }
         if is_as_before {
             self.end_table(root, device);
