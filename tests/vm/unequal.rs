@@ -72,6 +72,11 @@ fn make_up_energy(less: [u32; 2]) {
     }
 }
 
+/// In so many looks, in percent, both threads must be on CPUs of less energy. While other programs keep
+/// one of these busy, its thread leaves it, and a guest on a busy host has such moments; a policy that
+/// minded the pace would take the threads away for good.
+const LEAST_KEPT_PCT: usize = 50;
+
 /// `run --prefer efficient`, under the kernel's own scheduler: two threads on four CPUs.
 fn few_threads_are_kept_on_cpus_of_less_energy() {
     mount(Some("none"), DEBUGFS, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
@@ -86,8 +91,13 @@ fn few_threads_are_kept_on_cpus_of_less_energy() {
             one != other && is_single(&one) && is_single(&other)
         };
         wait_for("the threads' CPUs", is_kept);
-        host.wait_intervals(5);
-        assert!(is_kept(), "they stay there, whatever that does to their pace");
+        let mut kept = 0;
+        for _ in 0..LOOKS {
+            std::thread::sleep(Duration::from_millis(50));
+            kept += usize::from(is_kept());
+        }
+        // They stay there, whatever that does to their pace.
+        assert!(kept * 100 >= LOOKS * LEAST_KEPT_PCT, "{kept} of {LOOKS} looks");
         let status = host.status()[0].to_string();
         assert!(status.contains("less energy was asked for"), "{status}");
         worker.kill_evenkeel();
