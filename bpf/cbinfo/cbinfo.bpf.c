@@ -13,9 +13,10 @@
  * 2. Nesting. Interrupts nest over softirqs, and softirqs over tasks. An entry begins
  *    a stretch of its own activity; an exit returns to what was below: the softirq,
  *    if one is open (in_softirq), else the current task. So the time that an
- *    interrupt takes is never its task's. What an interrupt costs before its first
- *    tracepoint and after its last one is measured by user space
- *    (interrupt_cost_ns), and moved from the task to the interrupt.
+ *    interrupt takes is never its task's. What the task is and what the hypervisor took
+ *    are read at switches and at exits, there once a millisecond (look_at_task). What an
+ *    interrupt costs before its first tracepoint and after its last one is measured by
+ *    user space (interrupt_cost_ns), and moved from the task to the interrupt.
  *
  * 3. Beginnings that were missed. The programs may be attached in the middle of an
  *    interrupt. Every context switch starts from a clean state: without PREEMPT_RT no
@@ -58,6 +59,7 @@ typedef __u64 u64;
 #define MAX_RT_PRIO 100		/* kernel: include/linux/sched/prio.h */
 #define PF_KTHREAD 0x00200000	/* kernel: include/linux/sched.h */
 #define TASK_COMM_LEN 16
+#define LOOK_AGAIN_NS 1000000	/* how old the figures of a running task may be at an exit */
 
 /* The fields of the kernel's types that are read here; relocated at load time. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -259,6 +261,23 @@ static __always_inline u64 classify_task(struct task_struct *task, bool followed
 	return followed ? CPU_FOLLOWED : CPU_FOREIGN;
 }
 
+/*
+ * Reads what the exit of an interrupt needs of the current task. That seldom changes while
+ * one task runs, and to read it costs more than all else that is done at an exit; so not at
+ * each of the interrupts of a busy network card.
+ */
+static __always_inline void look_at_task(struct cpu_account *c, u64 now)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	c->task_activity = classify_task(task, bpf_task_storage_get(&tasks, task, 0, 0));
+	update_steal(c, steal_ns(rq_of(task)));
+	/* No switch was seen yet: the task that ran when this was attached may run for long. */
+	if (!c->switched_ns)
+		c->current_tid = task->pid;
+	c->looked_ns = now;
+}
+
 /* Adds to `t` what its task got on this CPU since it was switched in: `followed`, `stolen` and
  * `steal` are the sums of the CPU now. */
 static __always_inline void charge(struct task_account *t, const struct cpu_account *c,
@@ -312,7 +331,9 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	arriving = bpf_task_storage_get(&tasks, next, 0, 0);
 
 	begin_write(c);
-	begin_stretch(c, classify_task(next, arriving), now);
+	c->task_activity = classify_task(next, arriving);
+	c->looked_ns = now;
+	begin_stretch(c, c->task_activity, now);
 
 	rt = BPF_CORE_READ(rq, rt.rt_nr_running) + BPF_CORE_READ(rq, dl.dl_nr_running);
 	fair = count_fair_runnable(rq);
@@ -401,14 +422,9 @@ static __always_inline int account_interrupt(u64 activity, bool entry)
 	if (activity == CPU_SOFTIRQ)
 		c->in_softirq = entry;
 	if (!entry) {
-		struct task_struct *task = bpf_get_current_task_btf();
-
-		activity = c->in_softirq ? CPU_SOFTIRQ :
-			classify_task(task, bpf_task_storage_get(&tasks, task, 0, 0));
-		update_steal(c, steal_ns(rq_of(task)));
-		/* No switch was seen yet: the task that ran when this was attached may run for long. */
-		if (!c->switched_ns)
-			c->current_tid = task->pid;
+		if (elapsed_ns(c->looked_ns, now) >= LOOK_AGAIN_NS)
+			look_at_task(c, now);
+		activity = c->in_softirq ? CPU_SOFTIRQ : c->task_activity;
 	}
 	begin_stretch(c, activity, now);
 	end_write(c);

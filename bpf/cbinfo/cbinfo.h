@@ -38,13 +38,15 @@ struct cpu_account {
 	u64 followed_at_switch_ns;
 	u64 stolen_at_switch_ns;
 	u64 steal_at_switch_ns;
-	u64 steal_ns;		/* as of the last switch or tick, since steal_base_ns */
+	u64 steal_ns;		/* as of looked_ns, since steal_base_ns */
 	u64 steal_base_ns;	/* the kernel's figure (since boot) when it was first read */
 	u64 in_softirq;		/* 1: a softirq is open */
 	u64 events;		/* tracepoint hits handled on this CPU */
 	u64 lost_events;	/* task events that found the ring buffer full */
 	u64 speed;		/* relative speed, 1..=1024; written by user space */
-	u64 pad[8];		/* to 256 bytes: CPUs share no cache line */
+	u64 task_activity;	/* enum cpu_activity of the current task, as of looked_ns */
+	u64 looked_ns;
+	u64 pad[6];		/* to 256 bytes: CPUs share no cache line */
 };
 
 /*

@@ -36,7 +36,9 @@ pub(crate) struct RawCpu {
     pub events: u64,
     pub lost_events: u64,
     pub speed: u64,
-    pub pad: [u64; 8],
+    pub task_activity: u64,
+    pub looked_ns: u64,
+    pub pad: [u64; 6],
 }
 
 /// `struct task_reading` of `bpf/cbinfo/cbinfo.h`, its `struct task_account` flattened.
