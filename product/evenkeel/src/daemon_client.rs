@@ -20,6 +20,13 @@ const SYSTEM_DIR: &str = "/run/evenkeel";
 const SUMMARY_PATIENCE: Duration = Duration::from_secs(5);
 /// How long it is before a daemon that has no room for a connection is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long each step of a join may take. The signals of a command that was just started are passed on
+/// only afterwards: a balancer that hangs must be given up before a batch system kills the command that
+/// it asked to end (Slurm: after KillWait, 30 seconds).
+pub const JOIN_PATIENCE: Duration = Duration::from_secs(8);
+/// Connecting, the answer, and connecting once more: whether a service is there at all.
+const STEPS_OF_A_JOIN: u64 = 3;
+const _: () = assert!(STEPS_OF_A_JOIN * JOIN_PATIENCE.as_secs() < 30);
 /// How long a daemon may take to say which programs have ended. It was asked for those that run before.
 const ENDED_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -79,7 +86,8 @@ pub fn join(pid: u32) -> Result<Joined> {
     // Once it has ended, another process may have its number.
     let start = TaskRef::of(pid as i32).ok().map(|task| task.start_time_ticks);
     let socket = socket();
-    or_how_to_start(ask(&socket, &Request::new("join").with("pid", pid)))?;
+    let request = Request::new("join").with("pid", pid);
+    or_how_to_start(ask_within(&socket, &request, JOIN_PATIENCE))?;
     Ok(Joined { socket, pid, start })
 }
 

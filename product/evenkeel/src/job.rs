@@ -9,11 +9,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use evenkeel_control::{AskError, Request, ask, ask_within, remove_dead};
+use evenkeel_control::{AskError, Request, ask_within, remove_dead};
 use evenkeel_host::{Job, JobSummary, Summary};
 use evenkeel_journal::{TaskRef, runtime_dir, undo_earlier};
 use serde_json::Value;
 
+use crate::daemon_client::JOIN_PATIENCE;
 use crate::launcher::{Launched, launched};
 
 /// How long the balancer of a job may take to start.
@@ -59,7 +60,7 @@ impl Ranks {
         let deadline = Instant::now() + START_PATIENCE;
         let mut is_started = false;
         loop {
-            match ask(&self.socket, &self.request("join", pid)) {
+            match ask_within(&self.socket, &self.request("join", pid), JOIN_PATIENCE) {
                 Ok(_) => return Ok(()),
                 Err(AskError::NoService { .. }) if Instant::now() < deadline => {}
                 Err(why) => return Err(why.into()),
