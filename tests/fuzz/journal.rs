@@ -14,6 +14,7 @@ const JOURNAL: Target = Target {
         "\"restored\"",
         "\"setting\"",
         "\"setting_closed\"",
+        "\"index\":2",
         "\"table\"",
         "\"table_closed\"",
         "\"all\"",

@@ -8,6 +8,7 @@
 //! {"pin":{"id":1,"task":{..},"process":{..},"original":"all","replaces":null,"set":"1",..},"sum":"..."}
 //! {"restored":{"id":1,"time_ns":..},"sum":"..."}
 //! {"setting":{"file":"/proc/sys/..","net_ns":..,"before":"0","set":"1","time_ns":..},"sum":"..."}
+//! {"setting":{"file":"/sys/class/net/..","index":2,"net_ns":..,"before":"1",..},"sum":"..."}
 //! {"line":{"root":"/","number":4,"name":"ttyS0","before":"0-1",..,"set":"1","time_ns":..},"sum":"..."}
 //! {"table":{"root":"/","device":"eth0","index":2,"before":[0,1],..,"set":[1,1],..},"sum":"..."}
 //! {"ban":{"process":{..},"socket":"/run/irqbalance/irqbalance812.sock","line":4,..},"sum":"..."}
@@ -147,6 +148,9 @@ pub struct Held {
 pub struct Setting {
     /// The file in /proc/sys or /sys.
     pub file: PathBuf,
+    /// The number of its network device, which may be renamed; `None`: it is known by its path alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
     /// Inode of the writer's network namespace: the same path is another setting elsewhere.
     pub net_ns: u64,
     /// Its value before, without surrounding white space.
@@ -453,6 +457,7 @@ pub(crate) mod tests {
             (".*", ".*", ".*", any::<u64>(), any::<u64>()).prop_map(
                 |(file, before, set, net_ns, time_ns)| Entry::Setting(Setting {
                     file: file.into(),
+                    index: (net_ns % 2 == 0).then_some(time_ns as u32),
                     net_ns,
                     before,
                     set,

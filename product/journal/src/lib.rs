@@ -57,6 +57,7 @@
 //! | `claim` | whether the mask that a thread has now is ours |
 //! | `stranger` | the thread that has the number of one that ended just before it was placed |
 //! | `setting` | reading, writing and restoring one setting |
+//! | `device` | where a file of a network device is, by whatever name the device has |
 //! | `line` | moving and restoring one interrupt line |
 //! | `ethtool` | what a network card says of its receive queues, and setting its indirection table |
 //! | `table` | changing and restoring the indirection table of one network device |
@@ -74,6 +75,7 @@
 pub mod affinity;
 mod claim;
 mod cpuset;
+mod device;
 mod directory;
 mod entry;
 pub mod ethtool;

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::device;
 use crate::directory::journal_dir;
 use crate::entry::{Entry, Persistent, Setting, SettingEnd};
 use crate::file::{JournalError, JournalFile};
@@ -76,10 +77,19 @@ impl Session {
     /// # Errors
     /// All of [`SettingError`]; the setting is not changed then.
     pub fn change_setting(&mut self, file: &Path, value: &str) -> Result<bool, SettingError> {
+        let index = device::index_of(file);
         // Restored first: if killed between two values of ours, an undo could not tell which one the
-        // setting has.
-        if let RestoredSetting::Kept { .. } = self.restore_setting(file)? {
-            return Ok(false);
+        // setting has. A network device may have had another name at the first change. Where another
+        // device had this name then, its entry would be lost to the next one of this path.
+        let is_in_the_way = |held: &&Setting| held.file == file || held.is_same(file, index);
+        let held: Vec<Setting> =
+            self.state.settings().iter().filter(is_in_the_way).cloned().collect();
+        for setting in held {
+            let restored = self.restore_and_end(&setting)?;
+            let is_kept = matches!(restored, RestoredSetting::Kept { .. });
+            if is_kept && setting.is_same(file, index) {
+                return Ok(false);
+            }
         }
         let before = read_value(file)
             .map_err(|source| SettingError::Unreadable { file: file.to_owned(), source })?;
@@ -88,6 +98,7 @@ impl Session {
         }
         self.write(Entry::Setting(Setting {
             file: file.to_owned(),
+            index,
             net_ns: network_namespace()?,
             before,
             set: value.to_owned(),
@@ -101,15 +112,20 @@ impl Session {
         Ok(true)
     }
 
-    /// Restores the value that a setting had before this session changed it.
+    /// Restores the value that a setting had before this session changed it. `file` is the path by which
+    /// it was changed; if its network device was renamed since, it is found by that path all the same.
     ///
     /// # Errors
     /// [`SettingError::Unreadable`], [`SettingError::Refused`]; the session still holds it then.
     pub fn restore_setting(&mut self, file: &Path) -> Result<RestoredSetting, SettingError> {
         let held = self.state.settings().iter().find(|setting| setting.file == file).cloned();
         let Some(setting) = held else { return Ok(RestoredSetting::NotHeld) };
+        self.restore_and_end(&setting)
+    }
+
+    fn restore_and_end(&mut self, setting: &Setting) -> Result<RestoredSetting, SettingError> {
         let outcome = setting.restore()?;
-        self.end_setting(file);
+        self.end_setting(&setting.file);
         Ok(outcome)
     }
 

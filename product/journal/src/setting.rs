@@ -1,5 +1,6 @@
 //! A setting of the kernel: a file of /proc/sys or /sys that is changed and restored. It is restored
-//! only if it still has the value that was written: what an administrator has changed since stays.
+//! only if it still has the value that was written: what an administrator has changed since stays. A
+//! setting of a network device is that of the same device, by whatever name (`device`).
 //!
 //! The journal's part (entry first, then the change) is in `session`; this file only reads, compares
 //! and writes.
@@ -9,6 +10,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::device;
 use crate::entry::Setting;
 use crate::failpoint;
 use crate::file::JournalError;
@@ -63,17 +65,51 @@ impl Setting {
         network_namespace().is_ok_and(|here| here == self.net_ns)
     }
 
+    /// Its file now; `None`: there is no such network device here any more.
+    pub(crate) fn present_file(&self) -> Option<PathBuf> {
+        match self.index {
+            Some(index) => device::find_file(&self.file, index),
+            None => Some(self.file.clone()),
+        }
+    }
+
+    /// Whether this file, of the device of this number, is the same setting: perhaps by another name.
+    pub(crate) fn is_same(&self, file: &Path, index: Option<u32>) -> bool {
+        match (self.index, index) {
+            (Some(own), Some(index)) => {
+                own == index && device::without_name(&self.file) == device::without_name(file)
+            }
+            // Without a number, the path is all that is known.
+            _ => self.file == file,
+        }
+    }
+
     /// Whether the setting has the value that was written.
     pub(crate) fn is_as_set(&self) -> bool {
-        self.is_of_this_namespace() && read_value(&self.file).is_ok_and(|found| found == self.set)
+        let file = self.is_of_this_namespace().then(|| self.present_file()).flatten();
+        file.is_some_and(|file| read_value(&file).is_ok_and(|found| found == self.set))
     }
 
     /// Restores the value before, if the setting still has the value that was written.
     pub fn restore(&self) -> Result<RestoredSetting, SettingError> {
-        let found = match read_value(&self.file) {
+        let Some(file) = self.present_file() else {
+            tracing::warn!(
+                "{}: not restored: its network device was removed, or is in another network namespace; \
+                 there, set it by hand to \"{}\"",
+                self.file.display(),
+                self.before
+            );
+            return Ok(RestoredSetting::Gone);
+        };
+        let found = match read_value(&file) {
+            // Renamed just now.
+            Err(why) if is_gone(&why) && self.present_file().is_some_and(|now| now != file) => {
+                return self.restore();
+            }
             Err(why) if is_gone(&why) => return Ok(RestoredSetting::Gone),
-            found => found
-                .map_err(|source| SettingError::Unreadable { file: self.file.clone(), source })?,
+            found => {
+                found.map_err(|source| SettingError::Unreadable { file: file.clone(), source })?
+            }
         };
         // Killed between the entry and the change: nothing to do.
         if found == self.before {
@@ -82,7 +118,7 @@ impl Setting {
         if found != self.set {
             return Ok(RestoredSetting::Kept { found });
         }
-        write_value(&self.file, &self.before)?;
+        write_value(&file, &self.before)?;
         Ok(RestoredSetting::Restored)
     }
 }

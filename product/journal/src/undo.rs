@@ -439,7 +439,9 @@ fn restore_settings(
             report.add_error(Some(&file), None, why);
             continue;
         }
-        if !note_restored(report, &file, setting.restore()) {
+        // A user finds it by the name that its device has now.
+        let present = setting.present_file().unwrap_or_else(|| file.clone());
+        if !note_restored(report, &present, setting.restore()) {
             continue;
         }
         let entry = Entry::SettingClosed(SettingEnd { file, time_ns: now_ns() });

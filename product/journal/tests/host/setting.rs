@@ -2,9 +2,11 @@
 //! another process has changed them since. (Kills in between: `crash`.)
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use evenkeel_journal::{RestoredSetting, Session, SessionOptions, SettingError, UndoOptions, undo};
+use serde_json::json;
 
 use crate::tools::*;
 
@@ -64,6 +66,81 @@ fn a_setting_is_changed_and_restored_again_and_again() {
     assert_eq!(value(&file), "else");
 }
 
+/// An administrator, or udev, names a device anew while it is up.
+#[test]
+fn a_setting_is_restored_whatever_the_name_of_its_device_has_become() {
+    let dir = directory();
+    let root = dir.path();
+    let devices = [("eth0", 2), ("eth1", 3), ("eth2", 4)];
+    let files = devices.map(|(device, index)| put_send_queue(root, device, index, "1"));
+    let mut session = open(root);
+    for file in &files {
+        assert!(session.change_setting(file, "2").unwrap());
+    }
+    // Only renamed; changed again by the new name; and the name is another device's.
+    let renamed = rename_device(root, "eth0", "lan0");
+    let again = rename_device(root, "eth1", "lan1");
+    assert!(session.change_setting(&again, "4").unwrap());
+    let first = rename_device(root, "eth2", "lan2");
+    let second = put_send_queue(root, "eth2", 5, "8");
+    assert!(session.change_setting(&second, "2").unwrap());
+    assert_eq!((value(&first), value(&second)), ("1".to_owned(), "2".to_owned()));
+    let report = session.close();
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!([&renamed, &again, &first].map(|file| value(file)), ["1", "1", "1"]);
+    assert_eq!(value(&second), "8");
+    assert_eq!(report.restored_settings, [second, again, renamed]);
+    assert!(journals(root).is_empty());
+}
+
+#[test]
+fn a_setting_of_a_renamed_device_that_another_process_changed_is_left_alone() {
+    let dir = directory();
+    let root = dir.path();
+    let file = put_send_queue(root, "eth0", 2, "1");
+    let mut session = open(root);
+    assert!(session.change_setting(&file, "2").unwrap());
+    let renamed = rename_device(root, "eth0", "lan0");
+    fs::write(&renamed, "8\n").unwrap();
+    assert!(!session.change_setting(&renamed, "4").unwrap());
+    assert_eq!(value(&renamed), "8");
+    // By the path of its change.
+    assert!(session.change_setting(&renamed, "4").unwrap());
+    rename_device(root, "lan0", "eth0");
+    assert_eq!(session.restore_setting(&renamed).unwrap(), RestoredSetting::Restored);
+    assert_eq!(value(&file), "8");
+    assert!(session.close().is_clean());
+}
+
+/// As after kill -9; the first entry is of a version that did not write numbers of devices.
+#[test]
+fn an_undo_finds_devices_by_their_numbers() {
+    let dir = directory();
+    let root = dir.path();
+    let by_path = put_send_queue(root, "eth0", 2, "2");
+    let renamed = put_send_queue(root, "lan1", 3, "2");
+    // It has the name of a device that is gone, and by chance the value that was set.
+    let other = put_send_queue(root, "eth2", 9, "2");
+    let net_ns = fs::metadata("/proc/self/ns/net").unwrap().ino();
+    let entry = |device: &str, index: Option<u32>| {
+        let file = send_queue(root, device);
+        let mut setting =
+            json!({"file": file, "net_ns": net_ns, "before": "1", "set": "2", "time_ns": 5});
+        if let Some(index) = index {
+            setting["index"] = json!(index);
+        }
+        line(&json!({"setting": setting}))
+    };
+    let entries = [("eth0", None), ("eth1", Some(3)), ("eth2", Some(4))];
+    let entries: String = entries.into_iter().map(|(device, index)| entry(device, index)).collect();
+    put(root, "1-1.jsonl", (line(&header()) + &entries).as_bytes());
+    let report = undo(root, UndoOptions::default());
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!([&by_path, &renamed, &other].map(|file| value(file)), ["1", "1", "2"]);
+    assert_eq!(report.restored_settings, [renamed, by_path]);
+    assert!(journals(root).is_empty());
+}
+
 #[test]
 fn a_journal_of_settings_stays_small() {
     let dir = directory();
@@ -101,7 +178,7 @@ fn a_setting_of_another_network_namespace_is_left_alone() {
     let dir = directory();
     let file = dir.path().join("setting");
     fs::write(&file, "7\n").unwrap();
-    let setting = serde_json::json!({"setting": {
+    let setting = json!({"setting": {
         "file": file, "net_ns": 1, "before": "0", "set": "7", "time_ns": 5
     }});
     let text = line(&header()) + &line(&setting);

@@ -245,3 +245,25 @@ pub fn table(file: &Path) -> Vec<u32> {
     let text = std::fs::read_to_string(file).unwrap();
     text.split_whitespace().map(|queue| queue.parse().unwrap()).collect()
 }
+
+/// The path of the file that stands for the CPUs of a network device's first send queue.
+pub fn send_queue(root: &Path, device: &str) -> PathBuf {
+    root.join("sys/class/net").join(device).join("queues/tx-0/xps_cpus")
+}
+
+/// Ordinary files that stand for a network device of this number; returns that of its send queue.
+pub fn put_send_queue(root: &Path, device: &str, index: u32, cpus: &str) -> PathBuf {
+    let file = send_queue(root, device);
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let number = root.join("sys/class/net").join(device).join("ifindex");
+    std::fs::write(number, format!("{index}\n")).unwrap();
+    std::fs::write(&file, format!("{cpus}\n")).unwrap();
+    file
+}
+
+/// Gives such a device another name; returns the file of its send queue.
+pub fn rename_device(root: &Path, from: &str, to: &str) -> PathBuf {
+    let devices = root.join("sys/class/net");
+    std::fs::rename(devices.join(from), devices.join(to)).unwrap();
+    send_queue(root, to)
+}
