@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::affinity;
+use crate::device;
 use crate::entry::{Entry, Line, Pin, Setting, Table, parse_entries};
 use crate::file::writer_of;
 use crate::state::JournalState;
@@ -44,6 +45,12 @@ impl Standing {
         standing.lines.retain(Line::is_as_set);
         standing.tables.retain(Table::is_as_set);
         standing.settings.retain(Setting::is_as_set);
+        // As a user finds them: their devices may have been renamed.
+        for setting in &mut standing.settings {
+            if let Some(file) = setting.present_file() {
+                setting.file = file;
+            }
+        }
         let is_as_set = |pin: &Pin| affinity::get(pin.task.tid).is_ok_and(|mask| mask == pin.set);
         standing.pins.retain(|pin| pin.task.is_alive() && is_as_set(pin));
         standing
@@ -64,11 +71,13 @@ impl Standing {
 
     /// Adds a later change of a table.
     fn add_table(&mut self, table: &Table) {
-        let is_it = |known: &Table| known.root == table.root && known.device == table.device;
+        let is_it = |known: &Table| {
+            known.root == table.root && known.net_ns == table.net_ns && known.index == table.index
+        };
         let mut added = table.clone();
         if let Some(place) = self.tables.iter().position(is_it) {
             let earlier = self.tables.remove(place);
-            if earlier.index == added.index && earlier.set == added.before {
+            if earlier.set == added.before {
                 added.before = earlier.before;
             }
         }
@@ -77,8 +86,9 @@ impl Standing {
 
     /// Adds a later change of a setting.
     fn add_setting(&mut self, setting: &Setting) {
+        let is_it = |known: &Setting| known.is_same(&setting.file, setting.index);
         let mut added = setting.clone();
-        if let Some(place) = self.settings.iter().position(|known| known.file == setting.file) {
+        if let Some(place) = self.settings.iter().position(is_it) {
             let earlier = self.settings.remove(place);
             if earlier.net_ns == added.net_ns && earlier.set == added.before {
                 added.before = earlier.before;
@@ -105,12 +115,21 @@ pub(crate) fn find_above<'a>(journals: &'a [PathBuf], state: &JournalState) -> O
     })
 }
 
-/// What this state holds: lines by their files, tables by their devices, settings by their files.
+/// What this state holds: lines by their files, tables by their devices, settings by their files. What
+/// belongs to a network device is there by the device's number, too: the device may have been renamed.
 fn places(state: &JournalState) -> BTreeSet<(PathBuf, String)> {
+    let by_number = |index: u32| format!("number {index}");
     let lines = state.lines().iter().map(|line| (line.file(), String::new()));
-    let tables = state.tables().iter().map(|table| (table.root.clone(), table.device.clone()));
+    let tables = state.tables().iter().flat_map(|table| {
+        let names = [table.device.clone(), by_number(table.index)];
+        names.map(|name| (table.root.clone(), name))
+    });
     let settings = state.settings().iter().map(|setting| (setting.file.clone(), String::new()));
-    lines.chain(tables).chain(settings).collect()
+    let of_devices = state.settings().iter().filter_map(|setting| {
+        let (devices, below) = device::without_name(&setting.file);
+        Some((devices.join(below), by_number(setting.index?)))
+    });
+    lines.chain(tables).chain(settings).chain(of_devices).collect()
 }
 
 /// What a journal adds up to, if it is valid here.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use evenkeel_journal::{
-    MovedLine, Session, SessionOptions, Standing, UndoOptions, undo, undo_earlier,
+    ChangedTable, MovedLine, Session, SessionOptions, Standing, UndoOptions, undo, undo_earlier,
 };
 
 use crate::stand_in::StandIn;
@@ -140,4 +140,49 @@ fn a_session_that_cannot_say_so_takes_everything_back() {
     let why = session.persist().unwrap_err().to_string();
     assert!(why.contains("removed while in use"), "{why}");
     assert_eq!(value(&file), "0-1");
+}
+
+/// Of two journals, and of a living writer above them, by three names.
+#[test]
+fn what_belongs_to_a_network_device_is_known_by_its_number() {
+    let dir = directory();
+    let root = dir.path();
+    let table_of = |name: &str| root.join("ethtool").join(name);
+    let rename = |from: &str, to: &str| {
+        fs::rename(table_of(from), table_of(to)).unwrap();
+        rename_device(root, from, to)
+    };
+    let change = |session: &mut Session, device: &str, queues: [u32; 2], cpus: &str| {
+        let changed = session.change_table(root, device, &queues).unwrap();
+        assert_eq!(changed, ChangedTable::Changed);
+        assert!(session.change_setting(&send_queue(root, device), cpus).unwrap());
+    };
+    put_table(root, "eth0", "0 1");
+    put_send_queue(root, "eth0", 2, "1");
+    let mut session = open(root);
+    change(&mut session, "eth0", [1, 1], "2");
+    as_by_another(root, &session.persist().unwrap(), 5);
+    rename("eth0", "lan0");
+    let mut session = open(root);
+    change(&mut session, "lan0", [0, 0], "4");
+    as_by_another(root, &session.persist().unwrap(), 6);
+    let file = rename("lan0", "lan1");
+    let standing = Standing::read(root);
+    assert_eq!((standing.tables.len(), standing.settings.len()), (1, 1), "{standing:?}");
+    let (both, setting) = (&standing.tables[0], &standing.settings[0]);
+    assert_eq!((&both.before[..], &both.set[..]), (&[0, 1][..], &[0, 0][..]));
+    assert_eq!((&setting.file, &setting.before[..], &setting.set[..]), (&file, "1", "4"));
+
+    let mut above = open(root);
+    change(&mut above, "lan1", [1, 0], "8");
+    let report = undo(root, ALL_KINDS);
+    assert_eq!(report.errors.len(), 2, "{report:?}");
+    assert!(report.errors.iter().all(|why| why.to_string().contains("by a living process, too")));
+    assert!(above.close().is_clean());
+    let now = || (table(&table_of("lan1")), value(&file));
+    assert_eq!(now(), (vec![0, 0], "4".to_owned()));
+    let report = undo(root, ALL_KINDS);
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(now(), (vec![0, 1], "1".to_owned()));
+    assert!(journals(root).is_empty());
 }
