@@ -51,8 +51,8 @@ pub struct Mover {
     irqbalance: Beside,
     /// The file of the send queue that followed a line, by the line's number.
     send_queues: BTreeMap<u32, PathBuf>,
-    /// Send queues that another process has set since: they follow no line any more.
-    left_queues: BTreeSet<PathBuf>,
+    /// Lines of which another process has set the send queue since: it follows no more.
+    left_queues: BTreeSet<u32>,
     /// When a table was changed last.
     table_changed: Option<Instant>,
 }
@@ -163,18 +163,22 @@ impl Mover {
     /// Has the send queue of a line that was moved follow it. That it cannot is no reason to move the
     /// line back.
     fn have_send_queue_follow(&mut self, line: u32, step: &Move) -> Result<(), MoveError> {
+        if self.left_queues.contains(&line) {
+            return Ok(());
+        }
         let following = xps::following(&self.root, line, &step.name, step.to);
-        let following = following.filter(|(file, _)| !self.left_queues.contains(file));
         let Some((file, mask)) = following else { return Ok(()) };
         match self.session.supervised()?.change_setting(&file, &mask) {
             Ok(true) => {
+                // If another device had this name, the session has restored that one's.
+                self.send_queues.retain(|_, known| *known != file);
                 self.send_queues.insert(line, file);
             }
             // It has that mask, as before the first move; or another process has set it since.
             Ok(false) => {
                 self.send_queues.remove(&line);
                 if sysfs::text(&file).is_some_and(|now| now != mask) {
-                    self.left_queues.insert(file);
+                    self.left_queues.insert(line);
                 }
             }
             Err(SettingError::Journal(why)) => return Err(why.into()),
@@ -188,7 +192,7 @@ impl Mover {
         let Some(file) = self.send_queues.remove(&line) else { return };
         match self.session.session().restore_setting(&file) {
             Ok(RestoredSetting::Kept { .. }) => {
-                self.left_queues.insert(file);
+                self.left_queues.insert(line);
             }
             Ok(_) => {}
             Err(why) => tracing::debug!("{why}"),
@@ -445,9 +449,17 @@ mod tests {
         let queue = root.join("sys/class/net/eth0/queues/tx-0");
         fs::create_dir_all(&queue).unwrap();
         std::os::unix::fs::symlink(&place, root.join("sys/class/net/eth0/device")).unwrap();
+        fs::write(root.join("sys/class/net/eth0/ifindex"), "2\n").unwrap();
         let mask = queue.join("xps_cpus");
         fs::write(&mask, "1\n").unwrap();
         [file, mask]
+    }
+
+    /// Gives its device another name; returns the file of its send queue.
+    fn rename(root: &Path) -> PathBuf {
+        let devices = root.join("sys/class/net");
+        fs::rename(devices.join("eth0"), devices.join("lan0")).unwrap();
+        devices.join("lan0/queues/tx-0/xps_cpus")
     }
 
     fn value(file: &Path) -> String {
@@ -501,6 +513,10 @@ mod tests {
             assert_eq!(mover.carry_out(&with_queue(to)).unwrap(), Outcome::Moved);
             assert_eq!((value(&file), value(&mask)), (to.to_string(), "4".to_owned()));
         }
+        // Also by another name of its device.
+        let mask = rename(folder.path());
+        assert_eq!(mover.carry_out(&with_queue(1)).unwrap(), Outcome::Moved);
+        assert_eq!(value(&mask), "4");
         assert!(mover.close().is_clean());
         // The same where the line is let go before the send queue is looked at.
         let folder = tempfile::tempdir().unwrap();
@@ -515,6 +531,18 @@ mod tests {
         assert_eq!(value(&mask), "4");
         assert!(mover.close().is_clean());
         assert_eq!((value(&file), value(&mask)), ("0-1".to_owned(), "4".to_owned()));
+    }
+
+    #[test]
+    fn the_send_queue_of_a_renamed_device_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let [_, mask] = put_line_with_queue(folder.path());
+        let mut mover = yielding(folder.path());
+        assert_eq!(mover.carry_out(&with_queue(1)).unwrap(), Outcome::Moved);
+        assert_eq!(value(&mask), "2");
+        let mask = rename(folder.path());
+        assert!(mover.close().is_clean());
+        assert_eq!(value(&mask), "1");
     }
 
     /// One that leaves irqbalance alone.
