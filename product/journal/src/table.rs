@@ -138,7 +138,16 @@ impl Table {
 
     /// Restores the table from before the change, if the device still has the one that was set.
     pub(crate) fn restore(&self) -> Result<RestoredSetting, EthtoolError> {
-        let Some((name, found)) = self.read()? else { return Ok(RestoredSetting::Gone) };
+        let Some((name, found)) = self.read()? else {
+            if name_of(&self.root, self.index).is_none() {
+                tracing::warn!(
+                    "{}: its RSS indirection table was not restored: the device was removed, or is in \
+                     another network namespace; there, set the table by `ethtool -X`",
+                    self.device
+                );
+            }
+            return Ok(RestoredSetting::Gone);
+        };
         // Killed between the entry and the change: nothing to do.
         if found == self.before {
             return Ok(RestoredSetting::Restored);
