@@ -56,6 +56,27 @@ static __always_inline void note(u32 *place, u32 value)
 		*place = value;
 }
 
+/*
+ * Notes the running thread. A number alone does not name a thread: when that has ended, a later thread
+ * may get its number. The start of the process is read for a new consumer only: it lies in a cache line
+ * that the leader's CPU writes at each of the leader's switches.
+ */
+static __always_inline void note_consumer(struct sais_flow *flow)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	u64 start_ns = task->start_boottime;
+	u64 id = bpf_get_current_pid_tgid();
+	u32 tgid = id >> 32;
+	u32 tid = (u32)id;
+
+	if (flow->tid == tid && flow->tgid == tgid && flow->start_boottime_ns == start_ns)
+		return;
+	flow->tid = tid;
+	flow->tgid = tgid;
+	flow->start_boottime_ns = start_ns;
+	flow->process_start_boottime_ns = task->group_leader->start_boottime;
+}
+
 static __always_inline void choose(struct sais_flow *flow, bool is_request)
 {
 	bool is_first = flow->core == NO_CORE;
@@ -90,7 +111,8 @@ static __always_inline void note_request(struct sais_flow *flow)
 {
 	u32 tid = flow->tid;
 	struct sais_reader *reader = bpf_map_lookup_elem(&readers, &tid);
-	struct sais_reader none = { .tgid = flow->tgid };
+	u64 start_ns = flow->start_boottime_ns;
+	struct sais_reader none = { .start_boottime_ns = start_ns, .tgid = flow->tgid };
 
 	if (!reader) {
 		bpf_map_update_elem(&readers, &tid, &none, BPF_NOEXIST);
@@ -98,6 +120,11 @@ static __always_inline void note_request(struct sais_flow *flow)
 	}
 	if (!reader)
 		return;
+	/* Another thread had the number: what that one asked for, this one does not wait for. */
+	if (reader->start_boottime_ns != start_ns) {
+		reader->outstanding = 0;
+		reader->start_boottime_ns = start_ns;
+	}
 	note(&reader->tgid, flow->tgid);
 	note(&reader->core, flow->core);
 	if (flow->asker)
@@ -139,10 +166,7 @@ static __always_inline void learn(struct sock *sk, bool is_request, int bytes)
 		return;
 	/* Where one thread sends and another receives, the second is the consumer. */
 	if (!is_request || !flow->has_reader) {
-		u64 id = bpf_get_current_pid_tgid();
-
-		note(&flow->tid, (u32)id);
-		note(&flow->tgid, id >> 32);
+		note_consumer(flow);
 		note(&flow->has_reader, !is_request);
 		choose(flow, is_request);
 	} else if (settings.policy != POLICY_RUNNER && settings.policy != POLICY_AUTO) {

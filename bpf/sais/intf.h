@@ -134,10 +134,12 @@ struct sais_flow {
 	u64 echoed;		/* the newest that came back; 0: none has; written by `steer` */
 	/* In a line of their own: */
 	u64 received_bytes;	/* by consumers */
+	u64 start_boottime_ns;	/* of `tid`: tells it from a later thread with its number */
+	u64 process_start_boottime_ns;	/* of `tgid` */
 	u32 asker;		/* the task that waits for the answer to a request; 0: none */
 	u32 asked_ms;		/* when it was sent, on the monotonic clock */
 	u32 generation;		/* of the ranking that `core` was taken from */
-	u32 pad[11];
+	u32 pad[7];
 };
 
 _Static_assert((FLOW_HEAD_BYTES + __builtin_offsetof(struct sais_flow, received_bytes)) %
@@ -147,6 +149,7 @@ _Static_assert((FLOW_HEAD_BYTES + sizeof(struct sais_flow)) % CACHE_LINE_BYTES =
 
 /* What a thread waits for. */
 struct sais_reader {
+	u64 start_boottime_ns;	/* of the thread: tells it from a later one with its number */
 	u32 tgid;
 	u32 core;		/* where its last request was sent, as the policy has it */
 	u32 late;		/* how many were answered only after `hold_ms` */

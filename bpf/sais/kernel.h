@@ -85,6 +85,8 @@ struct thread_info {
 
 struct task_struct {
 	struct thread_info thread_info;
+	struct task_struct *group_leader;
+	u64 start_boottime;
 };
 
 #pragma clang attribute pop

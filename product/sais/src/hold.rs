@@ -291,7 +291,7 @@ mod tests {
     }
 
     fn reader(core: u32, late: u32, outstanding: u32) -> [(u32, RawReader); 1] {
-        [(7, RawReader { tgid: 7, core, late, outstanding })]
+        [(7, RawReader { start_boottime_ns: 5, tgid: 7, core, late, outstanding })]
     }
 
     fn none(_: u32) -> Young {

@@ -86,16 +86,19 @@ pub(crate) struct RawFlow {
     pub hint: u64,
     pub echoed: u64,
     pub received_bytes: u64,
+    pub start_boottime_ns: u64,
+    pub process_start_boottime_ns: u64,
     pub asker: u32,
     pub asked_ms: u32,
     pub generation: u32,
-    pub pad: [u32; 11],
+    pub pad: [u32; 7],
 }
 
 /// `struct sais_reader`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct RawReader {
+    pub start_boottime_ns: u64,
     pub tgid: u32,
     pub core: u32,
     pub late: u32,
