@@ -20,6 +20,7 @@ use nix::time::{ClockId, clock_gettime};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::identity::thread_of;
 use crate::layout::{FLOWS, MAX_FLOWS, RawFlow, RawKey, RawReader};
 use crate::object::{ObjectError, bpf, entries, map};
 
@@ -69,6 +70,8 @@ enum Step {
 /// A thread that waits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Waiter {
+    /// When it was started: tells it from a later thread with its number.
+    start_boottime_ns: u64,
     /// Its requests that got no answer in time: it is not held for these.
     ignored: u32,
     /// How many of those were answered later.
@@ -137,7 +140,7 @@ impl Hold {
                     let Some((_, reader)) = readers.iter().find(|(known, _)| *known == tid) else {
                         continue;
                     };
-                    self.hold(guarded, tid, reader.tgid, core)?;
+                    self.hold(guarded, tid, reader, core)?;
                 }
                 Step::Release => self.release(guarded, tid),
             }
@@ -160,11 +163,10 @@ impl Hold {
         &mut self,
         guarded: &mut SupervisedSession,
         tid: u32,
-        tgid: u32,
+        reader: &RawReader,
         core: u32,
     ) -> Result<(), SupervisorError> {
-        // Ended, or of another PID namespace than ours.
-        let Ok(task) = TaskRef::in_process(tgid as i32, tid as i32) else { return Ok(()) };
+        let Some(task) = thread_of(tid, reader) else { return Ok(()) };
         match guarded.supervised()?.place(&task, core) {
             Ok(Placed::Pinned) => {
                 self.counts.holds += 1;
@@ -237,8 +239,17 @@ impl Waiting {
         let mut steps = Vec::new();
         let mut before = std::mem::take(&mut self.waiters);
         for (tid, reader) in readers {
-            let was = before.remove(tid);
-            let mut waiter = was.unwrap_or(Waiter { late: reader.late, ..Waiter::default() });
+            let mut was = before.remove(tid);
+            let is_other = |was: &mut Waiter| was.start_boottime_ns != reader.start_boottime_ns;
+            // A later thread has the number now.
+            if was.take_if(is_other).is_some_and(|ended| ended.held_since.is_some()) {
+                steps.push((*tid, Step::Release));
+            }
+            let mut waiter = was.unwrap_or(Waiter {
+                start_boottime_ns: reader.start_boottime_ns,
+                late: reader.late,
+                ..Waiter::default()
+            });
             let answered_late = reader.late.wrapping_sub(waiter.late);
             waiter.late = reader.late;
             waiter.ignored = waiter.ignored.saturating_sub(answered_late).min(reader.outstanding);
@@ -311,6 +322,20 @@ mod tests {
         // The programs forgot it: too many other threads wait.
         assert_eq!(waiting.judge(now, &[], &cores, none), [(7, Step::Release)]);
         assert_eq!(waiting.judge(now, &[], &cores, none), []);
+    }
+
+    #[test]
+    fn a_later_thread_with_the_number_waits_for_its_own_requests() {
+        let (mut waiting, now, cores) = waiting();
+        let mut judge = |start_boottime_ns, core| {
+            let readers = reader(core, 0, 1)
+                .map(|(tid, asks)| (tid, RawReader { start_boottime_ns, ..asks }));
+            waiting.judge(now, &readers, &cores, none)
+        };
+        assert_eq!(judge(5, 1), [(7, Step::Hold(1))]);
+        assert_eq!(judge(5, 1), []);
+        assert_eq!(judge(9, 0), [(7, Step::Release), (7, Step::Hold(0))]);
+        assert_eq!(judge(9, 0), []);
     }
 
     #[test]

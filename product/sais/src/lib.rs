@@ -20,6 +20,7 @@
 //! | `changes` | CPUs that go offline and come back |
 //! | `steering_error` | why packets are not steered |
 //! | `steering` | loaded, attached, fed, read |
+//! | `identity` | which thread or process a recorded number means |
 //! | `hold` | threads that wait for data stay on their core |
 //! | `flow_steering` | the kernel's own steering in the place of ours |
 //! | `threads` | the kernel threads that do the softirqs |
@@ -43,6 +44,7 @@ mod device;
 mod flow_steering;
 mod foreground;
 mod hold;
+mod identity;
 mod layout;
 mod load;
 mod measure;
