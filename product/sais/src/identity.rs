@@ -3,12 +3,16 @@
 //! started, too (bpf/sais/consumer.h), and here that is compared with what /proc says of the task that
 //! has the number now.
 
+use std::collections::HashMap;
+
+use evenkeel_control::Peer;
 use evenkeel_journal::TaskRef;
+use procfs::process::Process;
 
 use crate::layout::RawReader;
 
 /// A start time of the programs in the unit of those in /proc.
-fn start_ticks(start_boottime_ns: u64) -> u64 {
+pub(crate) fn start_ticks(start_boottime_ns: u64) -> u64 {
     start_boottime_ns / (1_000_000_000 / procfs::ticks_per_second().max(1))
 }
 
@@ -17,6 +21,49 @@ fn start_ticks(start_boottime_ns: u64) -> u64 {
 pub(crate) fn thread_of(tid: u32, reader: &RawReader) -> Option<TaskRef> {
     let task = TaskRef::in_process(reader.tgid as i32, tid as i32).ok()?;
     (task.start_time_ticks == start_ticks(reader.start_boottime_ns)).then_some(task)
+}
+
+/// To which user a process belongs, and when it was started, in clock ticks since boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner {
+    uid: u32,
+    start_ticks: u64,
+}
+
+impl Owner {
+    /// Of the process that has this number now; `None`: there is none.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        // Both are read through one descriptor, so they are of one process.
+        let process = Process::new(i32::try_from(pid).ok()?).ok()?;
+        let start_ticks = process.stat().ok()?.starttime;
+        Some(Self { uid: process.uid().ok()?, start_ticks })
+    }
+}
+
+/// Tells which processes, by number and recorded start, `peer` may see: its own; root sees all, those
+/// that have ended too. `owner_of` is asked once for each number, at the first record with it.
+pub(crate) fn sight(
+    peer: &Peer,
+    mut owner_of: impl FnMut(u32) -> Option<Owner>,
+) -> impl FnMut(u32, u64) -> bool {
+    let mut owners: HashMap<u32, Option<Owner>> = HashMap::new();
+    move |pid, start_boottime_ns| {
+        if peer.may_steer(0) {
+            return true;
+        }
+        let owner = owners.entry(pid).or_insert_with(|| owner_of(pid));
+        owner.is_some_and(|owner| {
+            owner.start_ticks == start_ticks(start_boottime_ns) && peer.may_steer(owner.uid)
+        })
+    }
+}
+
+/// The command of a process, empty when it has ended.
+pub(crate) fn name_of(pid: u32, start_boottime_ns: u64) -> String {
+    let process = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok());
+    let stat = process.and_then(|process| process.stat().ok());
+    let stat = stat.filter(|stat| stat.starttime == start_ticks(start_boottime_ns));
+    stat.map(|stat| stat.comm).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -45,5 +92,52 @@ mod tests {
         let nothing =
             RawReader { start_boottime_ns: start_ns, tgid, ..bytemuck::Zeroable::zeroed() };
         assert_eq!(thread_of(u32::MAX, &nothing), None);
+    }
+
+    const USER: Peer = Peer { uid: 7, pid: 1 };
+    const ROOT: Peer = Peer { uid: 0, pid: 1 };
+
+    #[test]
+    fn a_user_sees_its_own_processes_only_and_none_that_had_their_numbers_before() {
+        let start_ticks = 500;
+        let start_ns = start_ticks * tick_ns();
+        // Number 20 is of another user's process, and no process has 30.
+        let owner_of = |pid: u32| match pid {
+            10 => Some(Owner { uid: USER.uid, start_ticks }),
+            20 => Some(Owner { uid: USER.uid + 1, start_ticks }),
+            _ => None,
+        };
+        let mut may_see = sight(&USER, owner_of);
+        assert!(may_see(10, start_ns) && may_see(10, start_ns + tick_ns() - 1));
+        assert!(!may_see(10, start_ns - 1), "of another process, which had the number before");
+        assert!(!may_see(10, start_ns + tick_ns()));
+        assert!(!may_see(20, start_ns) && !may_see(30, start_ns));
+        let mut may_see = sight(&ROOT, owner_of);
+        assert!(may_see(10, start_ns) && may_see(10, start_ns - 1) && may_see(30, start_ns));
+    }
+
+    #[test]
+    fn each_number_is_looked_up_once() {
+        let mut lookups = 0;
+        let mut may_see = sight(&USER, |_| {
+            lookups += 1;
+            None
+        });
+        assert!(!may_see(10, 1) && !may_see(10, 2) && !may_see(20, 1));
+        drop(may_see);
+        assert_eq!(lookups, 2);
+    }
+
+    #[test]
+    fn this_process_is_known_by_its_number_and_its_start() {
+        let own = TaskRef::own_process().unwrap();
+        let (pid, start_ns) = (own.tgid as u32, own.start_time_ticks * tick_ns());
+        let uid = nix::unistd::geteuid().as_raw();
+        assert_eq!(Owner::of(pid), Some(Owner { uid, start_ticks: own.start_time_ticks }));
+        assert_eq!(Owner::of(u32::MAX), None);
+        let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
+        assert_eq!(name_of(pid, start_ns), comm.trim_end());
+        // Its number, when another process had it.
+        assert_eq!(name_of(pid, start_ns - 1), "");
     }
 }

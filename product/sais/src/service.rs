@@ -17,10 +17,11 @@ use serde_json::json;
 use crate::device::{Device, DeviceError};
 use crate::foreground::{LOOK, Work, answer_with, run as run_in_foreground};
 use crate::hold;
+use crate::identity::{Owner, sight};
 use crate::load::{Load, LoadError};
 use crate::options::{Mode, OptionError, Options, Policy};
 use crate::silent::SilentPeers;
-use crate::statistics::{greediest, may_see};
+use crate::statistics::greediest;
 use crate::steering::Steering;
 use crate::steering_error::SteeringError;
 
@@ -244,13 +245,14 @@ fn announce(steering: &Steering, device: &Device, options: &Options) {
 
 fn answer(steering: &Steering, peer: &Peer, request: &Request) -> Answer {
     answer_with(request, |name| {
+        let mut may_see = sight(peer, Owner::of);
         let figures = match name {
             "stats" => steering.statistics().map(|mut statistics| {
-                statistics.consumers.retain(|consumer| may_see(peer, consumer.pid));
+                statistics.consumers.retain(|one| may_see(one.pid, one.start_boottime_ns));
                 json!(statistics)
             }),
             "flows" => steering.flows().map(|mut flows| {
-                flows.retain(|flow| may_see(peer, flow.pid));
+                flows.retain(|flow| may_see(flow.pid, flow.process_start_boottime_ns));
                 json!(greediest(flows, MAX_SHOWN))
             }),
             other => {

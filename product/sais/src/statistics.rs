@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
-use std::os::unix::fs::MetadataExt;
 
-use evenkeel_control::Peer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +25,9 @@ pub struct Core {
 pub struct Consumer {
     /// Its number.
     pub pid: u32,
+    /// When it was started: tells it from a later process with its number.
+    #[serde(skip)]
+    pub(crate) start_boottime_ns: u64,
     /// Its command.
     pub name: String,
     /// Connections that it received from or sent to last.
@@ -46,6 +47,9 @@ pub struct Flow {
     pub tid: u32,
     /// Its process.
     pub pid: u32,
+    /// When that was started: tells it from a later process with its number.
+    #[serde(skip)]
+    pub(crate) process_start_boottime_ns: u64,
     /// What was received of it.
     pub received_bytes: u64,
     /// The core that the policy chose last; `None` before it could.
@@ -113,12 +117,6 @@ impl Statistics {
     }
 }
 
-/// Which processes a user may see: its own; root sees all, those that have ended too.
-pub(crate) fn may_see(peer: &Peer, pid: u32) -> bool {
-    let owner = || std::fs::metadata(format!("/proc/{pid}")).map(|process| process.uid()).ok();
-    peer.may_steer(0) || owner() == Some(peer.uid)
-}
-
 impl Core {
     pub(crate) fn new(allowed: bool, raw: &RawCpu) -> Self {
         let counters = COUNTERS.iter().zip(raw.counters);
@@ -153,6 +151,7 @@ impl Flow {
             local: address(key.local, key.local_port),
             tid: flow.tid,
             pid: flow.tgid,
+            process_start_boottime_ns: flow.process_start_boottime_ns,
             received_bytes: flow.received_bytes,
             core,
             path: (flow.path != NO_CORE).then_some(flow.path),
@@ -193,19 +192,22 @@ pub(crate) fn greediest(mut flows: Vec<Flow>, most: usize) -> Vec<Flow> {
     flows
 }
 
-/// The consumers of these connections, the greediest first, with names from `name_of`.
-pub(crate) fn consumers(flows: &[Flow], name_of: impl Fn(u32) -> String) -> Vec<Consumer> {
-    let mut by_pid: BTreeMap<u32, Consumer> = BTreeMap::new();
+/// The consumers of these connections, the greediest first, with names from `name_of`, by number and
+/// start.
+pub(crate) fn consumers(flows: &[Flow], name_of: impl Fn(u32, u64) -> String) -> Vec<Consumer> {
+    let mut by_process: BTreeMap<(u32, u64), Consumer> = BTreeMap::new();
     for flow in flows {
-        let consumer = by_pid.entry(flow.pid).or_insert_with(|| Consumer {
-            pid: flow.pid,
-            name: name_of(flow.pid),
+        let (pid, start_boottime_ns) = (flow.pid, flow.process_start_boottime_ns);
+        let consumer = by_process.entry((pid, start_boottime_ns)).or_insert_with(|| Consumer {
+            pid,
+            start_boottime_ns,
+            name: name_of(pid, start_boottime_ns),
             ..Consumer::default()
         });
         consumer.flows += 1;
         consumer.received_bytes += flow.received_bytes;
     }
-    let mut consumers: Vec<Consumer> = by_pid.into_values().collect();
+    let mut consumers: Vec<Consumer> = by_process.into_values().collect();
     consumers.sort_by_key(|consumer| std::cmp::Reverse(consumer.received_bytes));
     consumers
 }
@@ -268,29 +270,28 @@ mod tests {
         assert!(reason(0).contains("has sent no hint back"));
     }
 
-    #[test]
-    fn a_user_sees_its_own_processes_only() {
-        let own = std::process::id();
-        let uid = nix::unistd::geteuid().as_raw();
-        let peer = |uid| Peer { uid, pid: 1 };
-        assert!(may_see(&peer(0), own) && may_see(&peer(0), u32::MAX));
-        assert!(may_see(&peer(uid), own));
-        assert!(!may_see(&peer(uid + 1), own) && !may_see(&peer(uid + 1), 1));
-        assert!(!may_see(&peer(uid + 1), u32::MAX));
+    fn flow(pid: u32, process_start_boottime_ns: u64, bytes: u64) -> Flow {
+        let raw = RawFlow { process_start_boottime_ns, ..raw_flow(pid, bytes) };
+        Flow::new(Mode::Flow, Policy::Issuer, None, &RawKey::default(), &raw)
     }
 
     #[test]
     fn consumers_have_their_flows_together() {
-        let flow = |pid, bytes| {
-            Flow::new(Mode::Flow, Policy::Issuer, None, &RawKey::default(), &raw_flow(pid, bytes))
-        };
-        let flows = [flow(1, 10), flow(2, 30), flow(1, 15)];
+        let flows = [flow(1, 5, 10), flow(2, 5, 30), flow(1, 5, 15)];
         let greedy: Vec<u64> =
             greediest(flows.to_vec(), 2).iter().map(|f| f.received_bytes).collect();
         assert_eq!(greedy, [30, 15]);
-        let consumers = consumers(&flows, |pid| format!("p{pid}"));
+        let consumers = consumers(&flows, |pid, _| format!("p{pid}"));
         let seen: Vec<_> =
             consumers.iter().map(|c| (c.pid, c.name.as_str(), c.flows, c.received_bytes)).collect();
         assert_eq!(seen, [(2, "p2", 1, 30), (1, "p1", 2, 25)]);
+    }
+
+    #[test]
+    fn a_process_does_not_get_the_flows_of_the_one_that_had_its_number() {
+        let consumers = consumers(&[flow(1, 5, 30), flow(1, 9, 10)], |_, start| start.to_string());
+        let seen: Vec<_> =
+            consumers.iter().map(|c| (c.start_boottime_ns, c.name.as_str(), c.flows)).collect();
+        assert_eq!(seen, [(5, "5", 1), (9, "9", 1)]);
     }
 }

@@ -1,6 +1,5 @@
 //! The programs: loaded, attached, fed and read.
 
-use std::fs;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use crate::changes::{Change, Changes, leaving};
 use crate::device::Device;
 use crate::flow_steering::FlowSteering;
 use crate::hold::Hold;
+use crate::identity::name_of;
 use crate::layout::{
     ACCEPTED_FLOWS, DROPPED, FLOWS, FOLLOWED, HINT_ABSENT, MAX_ACCEPTED, MAX_CPUS, MAX_FLOWS,
     PROCESSED, RULE_ALLOWED, RULE_REFUSED, RawCpu, RawCpus, RawFlow, RawKey, RawLive, STEERED,
@@ -472,21 +472,17 @@ fn put_on(
     Ok(Attachment::new(steer.as_fd(), device, xdp)?)
 }
 
-/// The command of a process, empty when it has ended.
-fn name_of(pid: u32) -> String {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-    name.map(|name| name.trim_end().to_owned()).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::process::Command;
 
+    use evenkeel_journal::TaskRef;
     use nix::sched::{CloneFlags, unshare};
 
     use super::*;
+    use crate::identity::start_ticks;
 
     /// In a network namespace of the calling thread, which ends with it.
     fn on_loopback() -> Steering {
@@ -533,6 +529,25 @@ mod tests {
             std::thread::sleep(LAST_LOOK);
         }
         assert_eq!(left(), 0);
+    }
+
+    /// The programs and /proc tell the same start of a thread, and of its process.
+    #[test]
+    fn a_consumer_is_recorded_with_its_start() {
+        if !nix::unistd::geteuid().is_root() {
+            evenkeel_skip::skip("a_consumer_is_recorded_with_its_start", "it needs root");
+            return;
+        }
+        let steering = on_loopback();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.write_all(&[1]).unwrap();
+        let (_, flow) = steering.made_flows().unwrap()[0];
+        let thread = TaskRef::of(nix::unistd::gettid().as_raw()).unwrap();
+        let process = thread.process().unwrap();
+        assert_eq!((flow.tid as i32, flow.tgid as i32), (thread.tid, process.tid));
+        let starts = [flow.start_boottime_ns, flow.process_start_boottime_ns].map(start_ticks);
+        assert_eq!(starts, [thread.start_time_ticks, process.start_time_ticks]);
     }
 
     /// More connections than are remembered: the oldest are forgotten, and nothing else happens.
