@@ -11,10 +11,12 @@
 //! | `shares` | what each user may take of a service: connections, unread answers, time |
 //! | `client` | the client's end: sends a request and waits for the answer |
 //! | `signals` | the signals that tell a service to end, or to say its state |
+//! | `command_line` | command lines of processes, read so that no user can hold it up |
 //! | `program` | programs by name, and the processes that run one |
 //! | `ias` | paper 003's two calls, for programs that ask a running keel |
 
 mod client;
+mod command_line;
 mod ias;
 mod message;
 mod program;
@@ -23,6 +25,7 @@ mod shares;
 mod signals;
 
 pub use client::{AskError, ask, ask_within};
+pub use command_line::command_lines;
 pub use ias::{Ias, KEEL_SOCKET, aggregation_request, allocation_request};
 pub use message::{Answer, Request};
 pub use program::{Instance, Program, instances};
