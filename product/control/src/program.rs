@@ -3,9 +3,11 @@
 
 use std::path::Path;
 
-use procfs::process::{Process, all_processes};
+use procfs::process::{Process, Stat, StatFlags, all_processes};
 use schemars::JsonSchema;
 use serde::Deserialize;
+
+use crate::command_line::command_lines;
 
 /// A program, by the name of its command or the path of its file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
@@ -24,18 +26,22 @@ pub struct Instance {
 }
 
 impl Program {
-    /// Whether `process` runs this program: by `comm`, the name that the kernel has for its command (at
-    /// most 15 characters), by the word that it was started with, or by its file.
-    pub fn is_run_by(&self, process: &Process, comm: &str) -> bool {
-        let words = process.cmdline().unwrap_or_default();
-        // A kernel thread, or a process that has ended, has no words.
-        let Some(word) = words.first() else { return false };
-        let file = || process.exe().ok();
+    /// Whether a process runs this program by `comm`, the name that the kernel has for its command (at
+    /// most 15 characters), or by its file.
+    fn is_command(&self, comm: &str, file: Option<&Path>) -> bool {
         if self.0.contains('/') {
-            return word == &self.0 || file().is_some_and(|file| file == Path::new(&self.0));
+            return file.is_some_and(|file| file == Path::new(&self.0));
         }
-        let is_named = |path: &Path| path.file_name().is_some_and(|name| name == self.0.as_str());
-        comm == self.0 || is_named(Path::new(word)) || file().is_some_and(|file| is_named(&file))
+        comm == self.0 || file.is_some_and(|file| self.is_name_of(file))
+    }
+
+    /// Whether a process runs this program by the word that it was started with.
+    fn is_word(&self, word: &str) -> bool {
+        if self.0.contains('/') { word == self.0 } else { self.is_name_of(Path::new(word)) }
+    }
+
+    fn is_name_of(&self, path: &Path) -> bool {
+        path.file_name().is_some_and(|name| name == self.0.as_str())
     }
 
     /// The processes that run this program now, in the order of their IDs.
@@ -44,23 +50,56 @@ impl Program {
     }
 }
 
-/// The processes that run one of these programs, each with the first program that it runs.
+/// The processes that run one of these programs, in the order of their IDs, each with the first program
+/// that it runs: by the name of its command, by its file, or by the word that it was started with, where
+/// that can be read in time.
 pub fn instances<'a>(
-    programs: impl IntoIterator<Item = &'a Program> + Clone,
+    programs: impl IntoIterator<Item = &'a Program>,
 ) -> Vec<(&'a Program, Instance)> {
-    let mut found = Vec::new();
+    let programs: Vec<&Program> = programs.into_iter().collect();
+    // Of each process the place of its first program; without one, the number of programs.
+    let mut seen: Vec<(usize, Instance)> = Vec::new();
     // A process that ends meanwhile is left out.
     for process in all_processes().into_iter().flatten().flatten() {
         let Ok(stat) = process.stat() else { continue };
-        let runs = |program: &&Program| program.is_run_by(&process, &stat.comm);
-        if let Some(program) = programs.clone().into_iter().find(runs)
-            && let (Ok(pid), Ok(uid)) = (u32::try_from(stat.pid), process.uid())
-        {
-            found.push((program, Instance { pid, uid, start: stat.starttime }));
+        if runs_nothing(&stat) {
+            continue;
+        }
+        let (Ok(pid), Ok(uid)) = (u32::try_from(stat.pid), process.uid()) else { continue };
+        let file = process.exe().ok();
+        let is_command = |program: &&Program| program.is_command(&stat.comm, file.as_deref());
+        let first = programs.iter().position(is_command).unwrap_or(programs.len());
+        seen.push((first, Instance { pid, uid, start: stat.starttime }));
+    }
+    let unsure = seen.iter().filter(|(first, _)| *first > 0);
+    let pids: Vec<i32> = unsure.map(|(_, instance)| instance.pid as i32).collect();
+    let command_lines = command_lines(&pids);
+    for (first, instance) in &mut seen {
+        let words = command_lines.get(&(instance.pid as i32));
+        let Some(word) = words.and_then(|words| words.first()) else { continue };
+        let by_word = programs.iter().take(*first).position(|program| program.is_word(word));
+        if let Some(by_word) = by_word.filter(|_| is_there(instance)) {
+            *first = by_word;
         }
     }
+    let mut found: Vec<(&Program, Instance)> = seen
+        .into_iter()
+        .filter_map(|(first, instance)| Some((*programs.get(first)?, instance)))
+        .collect();
     found.sort_by_key(|(_, instance)| instance.pid);
     found
+}
+
+/// Whether this is a kernel thread, or a process that has ended.
+fn runs_nothing(stat: &Stat) -> bool {
+    let flags = StatFlags::from_bits_truncate(stat.flags);
+    flags.contains(StatFlags::PF_KTHREAD) || matches!(stat.state, 'Z' | 'X')
+}
+
+/// Whether the process still has its number.
+fn is_there(instance: &Instance) -> bool {
+    let stat = Process::new(instance.pid as i32).and_then(|process| process.stat());
+    stat.is_ok_and(|stat| stat.starttime == instance.start)
 }
 
 impl TryFrom<String> for Program {
@@ -92,34 +131,84 @@ impl std::fmt::Display for Program {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
+    use std::time::Duration;
+
     use super::*;
 
-    fn own() -> (Process, String) {
-        let process = Process::myself().unwrap();
-        let comm = process.stat().unwrap().comm;
-        (process, comm)
+    struct Sleeper(Child);
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn program(name: &str) -> Program {
+        name.parse().unwrap()
+    }
+
+    fn is_found(program: &Program, pid: u32) -> bool {
+        program.instances().iter().any(|instance| instance.pid == pid)
     }
 
     #[test]
-    fn a_process_runs_a_program_by_any_of_its_names() {
-        let (process, comm) = own();
-        let file = process.exe().unwrap();
-        let names = [comm.clone(), file.display().to_string()];
+    fn a_process_runs_a_program_by_its_command_and_by_its_file() {
+        let own = Process::myself().unwrap();
+        let file = own.exe().unwrap();
         let base = file.file_name().unwrap().to_str().unwrap().to_owned();
-        for name in names.into_iter().chain([base]) {
-            let program: Program = name.parse().unwrap();
-            assert!(program.is_run_by(&process, &comm), "{program}");
-            let pid = std::process::id();
-            assert!(program.instances().iter().any(|instance| instance.pid == pid), "{program}");
+        let pid = std::process::id();
+        for name in [own.stat().unwrap().comm, file.display().to_string(), base] {
+            assert!(is_found(&program(&name), pid), "{name}");
         }
         for other in ["no-such-program", "/no/such/program", "control/src"] {
-            let program: Program = other.parse().unwrap();
-            assert!(!program.is_run_by(&process, &comm), "{program}");
-            assert_eq!(program.instances(), []);
+            assert_eq!(program(other).instances(), [], "{other}");
         }
         for nonsense in ["", "/usr/bin/"] {
             let why = nonsense.parse::<Program>().unwrap_err();
             assert!(why.contains("name of a command or the path"), "{why}");
         }
+    }
+
+    #[test]
+    fn a_process_runs_a_program_by_the_word_that_it_was_started_with() {
+        let word = "/evenkeel/no/such/alias";
+        let mut command = Command::new("sleep");
+        let sleeper = Sleeper(command.arg0(word).arg("600").spawn().unwrap());
+        let (path, name) = (program(word), program("alias"));
+        // On a busy machine there may be a pause in the reading.
+        let is_known = || is_found(&path, sleeper.0.id()) && is_found(&name, sleeper.0.id());
+        assert!((0..6000).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            is_known()
+        }));
+        // The first program counts, by whichever of these a process runs it.
+        let sleep = program("sleep");
+        let first_of = |programs: [&Program; 2]| {
+            let pid = sleeper.0.id();
+            let found = instances(programs).into_iter().find(|(_, instance)| instance.pid == pid);
+            found.map(|(program, _)| program.to_string())
+        };
+        assert_eq!(first_of([&sleep, &path]).as_deref(), Some("sleep"));
+        assert!((0..6000).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            first_of([&path, &sleep]).as_deref() == Some(word)
+        }));
+    }
+
+    #[test]
+    fn kernel_threads_and_ended_processes_run_nothing() {
+        let kernel_threads = program("kthreadd").instances();
+        assert!(kernel_threads.iter().all(|instance| instance.pid != 2), "{kernel_threads:?}");
+        let mut ended = Sleeper(Command::new("true").spawn().unwrap());
+        let pid = ended.0.id();
+        let has_ended = || Process::new(pid as i32).unwrap().stat().unwrap().state == 'Z';
+        while !has_ended() {
+            std::thread::yield_now();
+        }
+        assert!(!is_found(&program("true"), pid));
+        ended.0.wait().unwrap();
     }
 }

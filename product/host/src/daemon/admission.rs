@@ -1,7 +1,7 @@
 //! Admission: turns a process number, a name or a cgroup into processes that may be balanced for the
 //! requesting user, or into a refusal with its reason.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -175,19 +175,12 @@ pub(crate) fn named(name: &str, peer: &Peer) -> Result<Vec<Candidate>, Refusal> 
             format!("\"{name}\" is not a command name: give it without its directory"),
         );
     };
-    let all = procfs::process::all_processes().into_iter().flatten().flatten();
-    let parents: BTreeMap<i32, (i32, bool)> = all
-        .filter_map(|process| {
-            let stat = process.stat().ok()?;
-            let is_match = program.is_run_by(&process, &stat.comm);
-            Some((stat.pid, (stat.ppid, is_match)))
-        })
-        .collect();
-    let topmost = parents.iter().filter(|(_, (parent, is_match))| {
-        *is_match && !ancestors(*parent, &parents).any(|(_, is_match)| is_match)
-    });
+    let running: BTreeSet<i32> =
+        program.instances().into_iter().map(|instance| instance.pid as i32).collect();
+    let is_topmost =
+        |pid: &&i32| !with_ancestors(**pid).skip(1).any(|ancestor| running.contains(&ancestor));
     let (mut found, mut refusal) = (Vec::new(), None);
-    for (pid, _) in topmost {
+    for pid in running.iter().filter(is_topmost) {
         match process(*pid, peer) {
             Ok(candidate) => found.push(candidate),
             Err(why) => refusal = Some(why),
@@ -198,20 +191,6 @@ pub(crate) fn named(name: &str, peer: &Peer) -> Result<Vec<Candidate>, Refusal> 
         (true, Some(why)) => Err(why),
         (true, None) => refuse(Errno::ESRCH, format!("no program named {name} runs")),
     }
-}
-
-/// The process `pid` and its ancestors.
-fn ancestors(
-    pid: i32,
-    parents: &BTreeMap<i32, (i32, bool)>,
-) -> impl Iterator<Item = (i32, bool)> + use<'_> {
-    let mut next = pid;
-    std::iter::from_fn(move || {
-        let (parent, is_match) = *parents.get(&next)?;
-        Some((std::mem::replace(&mut next, parent), is_match))
-    })
-    // More than in any real tree: the list was not read at one moment and may contain a cycle.
-    .take(256)
 }
 
 /// Checks that a text can name a cgroup that may join. The cgroup need not exist yet.
