@@ -1,11 +1,10 @@
 //! Admission: turns a process number, a name or a cgroup into processes that may be balanced for the
 //! requesting user, or into a refusal with its reason.
 
-use std::collections::BTreeSet;
-use std::io::Read;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use evenkeel_control::{Peer, Program};
+use evenkeel_control::{Peer, Program, command_lines};
 use evenkeel_journal::TaskRef;
 use nix::errno::Errno;
 use procfs::process::{Process, StatFlags};
@@ -35,8 +34,8 @@ pub(crate) struct Candidate {
     pub task: TaskRef,
     /// Its user.
     pub uid: u32,
-    /// Its command line.
-    pub command: Vec<String>,
+    /// The name that the kernel has for its command.
+    pub comm: String,
 }
 
 /// A process that is to join.
@@ -120,33 +119,28 @@ pub(crate) fn process(pid: i32, peer: &Peer) -> Result<Candidate, Refusal> {
             format!("process {pid} ({}) belongs to user {}, not to you", stat.comm, status.ruid),
         );
     }
-    let command = words(&process).unwrap_or_default();
     Ok(Candidate {
         task: TaskRef::in_process(pid, pid).map_err(|_| gone())?,
         uid: status.ruid,
-        command: if command.is_empty() { vec![stat.comm] } else { command },
+        comm: stat.comm,
     })
 }
 
-/// The longest part of a command line that is read: its user chooses the length, and all users share the
-/// daemon's memory.
-const MAX_COMMAND_BYTES: u64 = 4096;
-
-/// The beginning of a process's command line.
-fn words(process: &Process) -> Option<Vec<String>> {
-    let mut text = Vec::new();
-    let file = process.open_relative("cmdline").ok()?;
-    file.take(MAX_COMMAND_BYTES).read_to_end(&mut text).ok()?;
-    let words = text.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-    Some(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
-}
-
-/// The command line that a process has now: it may have called exec since it joined, as the first
-/// process of a container does. `None`: it has ended, or has none.
-pub(crate) fn command_of(task: &TaskRef) -> Option<Vec<String>> {
-    let command = Process::new(task.tgid).ok().as_ref().and_then(words)?;
-    // What was read is of this process if that still runs.
-    (!command.is_empty() && task.is_alive()).then_some(command)
+/// The command lines that processes have now, by their numbers: a process may have called exec since it
+/// joined, as the first process of a container does. Left out is one that has ended, that has none, or
+/// with one that cannot be read in time.
+pub(crate) fn commands_of<'a>(
+    tasks: impl IntoIterator<Item = &'a TaskRef>,
+) -> BTreeMap<i32, Vec<String>> {
+    let tasks: Vec<&TaskRef> = tasks.into_iter().collect();
+    let pids: Vec<i32> = tasks.iter().map(|task| task.tgid).collect();
+    let mut commands = command_lines(&pids);
+    let command_of = |task: &TaskRef| {
+        let command = commands.remove(&task.tgid)?;
+        // What was read is of this process if that still runs.
+        task.is_alive().then_some((task.tgid, command))
+    };
+    tasks.into_iter().filter_map(command_of).collect()
 }
 
 /// The process that is to join, if it is the one that is meant, and `peer` may have it balanced.
@@ -284,10 +278,17 @@ mod tests {
         assert_eq!(errno(nix::unistd::getppid().as_raw(), &root), Errno::EPERM);
         let sleeper = Sleeper(Command::new("sleep").arg("60").spawn().unwrap());
         let pid = sleeper.0.id() as i32;
-        // exec lets the parent go on before the process has its words.
+        // exec lets the parent go on before the process has its words, and on a busy machine there may
+        // be a pause in the reading.
         let found = || process(pid, &me()).unwrap();
-        let mut looks = std::iter::repeat_with(found).take(100_000);
-        let found = looks.find(|found| found.command == ["sleep", "60"]).unwrap();
+        let is_sleep = |found: &Candidate| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            let commands = commands_of([&found.task]);
+            let has_words = commands.get(&pid).is_some_and(|command| *command == ["sleep", "60"]);
+            found.comm == "sleep" && has_words
+        };
+        let mut looks = std::iter::repeat_with(found).take(10_000);
+        let found = looks.find(is_sleep).unwrap();
         assert_eq!((found.task.tid, found.uid), (pid, me().uid));
         let other = Peer { uid: 12345, pid: 0 };
         assert!(process(pid, &other).unwrap_err().why.contains("not to you"));

@@ -321,8 +321,10 @@ impl Programs {
         how: How,
         watch: bool,
     ) -> Result<u32, Refusal> {
-        let Candidate { task, uid, command } = candidate;
+        let Candidate { task, uid, comm } = candidate;
         self.check_share(uid)?;
+        let command = admission::commands_of([&task]).remove(&task.tgid);
+        let command = command.unwrap_or_else(|| vec![comm]);
         let joined = Joined { uid, how, command, root: task, watch, stays_watched: watch };
         self.begin(joined, &[task])
     }

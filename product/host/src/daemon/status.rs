@@ -1,6 +1,8 @@
 //! What is told of the joined programs, and of those that ended or left last. A user sees its own, and
 //! root all.
 
+use std::collections::BTreeMap;
+
 use evenkeel_control::Peer;
 use evenkeel_journal::TaskRef;
 
@@ -15,18 +17,23 @@ impl Programs {
     pub fn status(&mut self, peer: &Peer) -> Vec<ProgramStatus> {
         let accounting = self.balancer.observer().accounting();
         let Ok(balancer) = TaskRef::own_process() else { return Vec::new() };
-        let mine = self.joined.iter().filter(|(_, joined)| peer.may_steer(joined.uid));
+        let mine: Vec<(&u32, &Joined)> =
+            self.joined.iter().filter(|(_, joined)| peer.may_steer(joined.uid)).collect();
+        let mut commands = commands_of(mine.iter().map(|(_, joined)| *joined));
         let status = |(program, joined): (&u32, &Joined)| {
-            self.status_of(*program, joined, balancer, accounting)
+            let command = commands.remove(&joined.root.tgid);
+            self.status_of(*program, joined, command, balancer, accounting)
         };
-        mine.filter_map(status).collect()
+        mine.into_iter().filter_map(status).collect()
     }
 
     /// The status of one program.
     pub(super) fn status_now(&mut self, program: u32) -> Option<ProgramStatus> {
         let accounting = self.balancer.observer().accounting();
         let balancer = TaskRef::own_process().ok()?;
-        self.status_of(program, self.joined.get(&program)?, balancer, accounting)
+        let joined = self.joined.get(&program)?;
+        let command = commands_of([joined]).remove(&joined.root.tgid);
+        self.status_of(program, joined, command, balancer, accounting)
     }
 
     /// The peer's programs that ended or left last (of all users, for root), in this order.
@@ -37,25 +44,26 @@ impl Programs {
     /// Keeps the command lines that processes have now, for when they have ended: they may have called
     /// exec since they joined, as the first process of a container does.
     pub(super) fn note_commands(&mut self) {
-        for joined in self.joined.values_mut().filter(|joined| joined.how == How::Process) {
-            if let Some(command) = admission::command_of(&joined.root) {
+        let mut commands = commands_of(self.joined.values());
+        for joined in self.joined.values_mut() {
+            if let Some(command) = commands.remove(&joined.root.tgid) {
                 joined.command = command;
             }
         }
     }
 
+    /// `command`: its command line, if it could be read now.
     fn status_of(
         &self,
         program: u32,
         joined: &Joined,
+        command: Option<Vec<String>>,
         balancer: TaskRef,
         accounting: Accounting,
     ) -> Option<ProgramStatus> {
         let options = &self.settings.options;
         let totals = self.balancer.totals(program)?;
         let (waits, threads) = self.balancer.waits(program)?;
-        let is_process = joined.how == How::Process;
-        let command = is_process.then(|| admission::command_of(&joined.root)).flatten();
         Some(ProgramStatus {
             resting: false,
             balancer,
@@ -80,4 +88,11 @@ impl Programs {
             decisions: self.balancer.decisions(program).cloned().collect(),
         })
     }
+}
+
+/// The command lines that programs have now, of those that are called by that of their first process, by
+/// its number.
+fn commands_of<'a>(joined: impl IntoIterator<Item = &'a Joined>) -> BTreeMap<i32, Vec<String>> {
+    let of_process = joined.into_iter().filter(|joined| joined.how == How::Process);
+    admission::commands_of(of_process.map(|joined| &joined.root))
 }
