@@ -22,8 +22,13 @@ use std::time::{Duration, Instant};
 /// service's memory.
 const MAX_BYTES: u64 = 4096;
 
-/// How long one call waits at most.
+/// The most words that are kept of one: a word takes more memory than its bytes.
+const MAX_WORDS: usize = 256;
+
+/// How long one process may hold up a call, ...
 const PATIENCE: Duration = Duration::from_millis(200);
+/// ... beside the time that a process takes that holds up nothing.
+const TIME_FOR_EACH: Duration = Duration::from_micros(100);
 
 /// How long no command line is read after a call that waited in vain. A user that holds up one process
 /// after another takes a hundredth of the service's time.
@@ -44,20 +49,30 @@ struct Readers {
     late_at: Option<Instant>,
 }
 
-/// The command lines of these processes: the beginning of each, as words. Left out is a process that has
-/// none (a kernel thread, one that has ended), and one with a command line that cannot be read in time.
+/// The command lines of these processes: the beginning of each, as words. A process that has none (a
+/// kernel thread, one that has ended), or with a command line that cannot be read in time, is left out.
 /// By the time of the answer another process may have the number.
 pub fn command_lines(pids: &[i32]) -> BTreeMap<i32, Vec<String>> {
     READERS.lock().unwrap_or_else(PoisonError::into_inner).read(pids, words_of)
 }
 
+/// What `judge` makes of the word that each of these processes was started with. The words themselves are
+/// not kept: all processes of a machine may be asked for.
+pub(crate) fn judge_first_words<T: Send + 'static>(
+    pids: &[i32],
+    judge: impl Fn(&str) -> Option<T> + Send + 'static,
+) -> BTreeMap<i32, T> {
+    let read = move |pid| judge(words_of(pid)?.first()?);
+    READERS.lock().unwrap_or_else(PoisonError::into_inner).read(pids, read)
+}
+
 impl Readers {
-    /// Reads by `words_of`, which may wait for ever.
-    fn read(
+    /// Asks `read_one` of each process, which may wait for ever.
+    fn read<T: Send + 'static>(
         &mut self,
         pids: &[i32],
-        words_of: impl Fn(i32) -> Option<Vec<String>> + Send + 'static,
-    ) -> BTreeMap<i32, Vec<String>> {
+        read_one: impl Fn(i32) -> Option<T> + Send + 'static,
+    ) -> BTreeMap<i32, T> {
         let mut found = BTreeMap::new();
         self.stuck.retain(|(_, thread)| !thread.is_finished());
         let is_paused = self.late_at.is_some_and(|at| at.elapsed() < PAUSE);
@@ -74,7 +89,7 @@ impl Readers {
         let read_all = move || {
             for pid in to_read {
                 // Without a receiver, nothing waits for the rest.
-                if sender.send(words_of(pid)).is_err() {
+                if sender.send(read_one(pid)).is_err() {
                     return;
                 }
             }
@@ -86,16 +101,16 @@ impl Readers {
                 return found;
             }
         };
-        let deadline = Instant::now() + PATIENCE;
+        let number = u32::try_from(asked.len()).unwrap_or(u32::MAX);
+        let deadline = Instant::now() + PATIENCE + TIME_FOR_EACH.saturating_mul(number);
         for pid in asked {
             match answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(words) => found.extend(words.map(|words| (pid, words))),
+                Ok(answer) => found.extend(answer.map(|answer| (pid, answer))),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     tracing::warn!(
-                        "the command line of process {pid} cannot be read within {} ms: none is read \
+                        "the command line of process {pid} could not be read in time: none is read \
                          for {} s, and that of this process not as long as the kernel makes it wait",
-                        PATIENCE.as_millis(),
                         PAUSE.as_secs()
                     );
                     self.stuck.push((pid, thread));
@@ -113,7 +128,7 @@ fn words_of(pid: i32) -> Option<Vec<String>> {
     let mut text = Vec::new();
     let file = File::open(format!("/proc/{pid}/cmdline")).ok()?;
     file.take(MAX_BYTES).read_to_end(&mut text).ok()?;
-    let words = text.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    let words = text.split(|byte| *byte == 0).filter(|word| !word.is_empty()).take(MAX_WORDS);
     let words: Vec<String> = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
     (!words.is_empty()).then_some(words)
 }

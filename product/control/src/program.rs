@@ -7,7 +7,7 @@ use procfs::process::{Process, Stat, StatFlags, all_processes};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::command_line::command_lines;
+use crate::command_line::judge_first_words;
 
 /// A program, by the name of its command or the path of its file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
@@ -73,13 +73,13 @@ pub fn instances<'a>(
     }
     let unsure = seen.iter().filter(|(first, _)| *first > 0);
     let pids: Vec<i32> = unsure.map(|(_, instance)| instance.pid as i32).collect();
-    let command_lines = command_lines(&pids);
+    let known: Vec<Program> = programs.iter().copied().cloned().collect();
+    let program_of = move |word: &str| known.iter().position(|program| program.is_word(word));
+    let by_words = judge_first_words(&pids, program_of);
     for (first, instance) in &mut seen {
-        let words = command_lines.get(&(instance.pid as i32));
-        let Some(word) = words.and_then(|words| words.first()) else { continue };
-        let by_word = programs.iter().take(*first).position(|program| program.is_word(word));
+        let by_word = by_words.get(&(instance.pid as i32)).filter(|by_word| **by_word < *first);
         if let Some(by_word) = by_word.filter(|_| is_there(instance)) {
-            *first = by_word;
+            *first = *by_word;
         }
     }
     let mut found: Vec<(&Program, Instance)> = seen
