@@ -12,13 +12,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
 use crate::message::{Answer, MAX_REQUEST_BYTES, Request};
-use crate::shares::{MAX_PER_USER, Shares};
+use crate::shares::{MAX_PER_USER, Shares, own_time};
 
 /// Connections of all users but root (root can always connect, to see what is wrong). Beyond that, the
 /// user with most of them loses one to a user with fewer.
@@ -429,6 +428,10 @@ impl Client {
             match self.stream.read(&mut buffer) {
                 Ok(0) => {
                     self.is_ending = true;
+                    // It has given up, and does by itself what it asked for.
+                    if has_hung_up(&self.stream) {
+                        self.received.clear();
+                    }
                     return Ok(());
                 }
                 Ok(length) => self.received.extend_from_slice(&buffer[..length]),
@@ -457,9 +460,11 @@ impl Client {
     }
 }
 
-/// The time that this thread has run.
-fn own_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
+/// Whether the other end is closed, and not only for sending.
+fn has_hung_up(stream: &UnixStream) -> bool {
+    let mut fds = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+    let is_ready = poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0);
+    is_ready && fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 /// Connections of one user.
@@ -159,6 +160,11 @@ impl Shares {
         shares.sort_by_key(|share| share.user);
         shares
     }
+}
+
+/// The time that this process has run: a request may have work done by another thread, too.
+pub(crate) fn own_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -79,6 +79,33 @@ fn next(reader: &mut impl BufRead) -> Answer {
 }
 
 #[test]
+fn a_request_of_a_client_that_is_gone_is_not_carried_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let mut server = Server::bind(&path).unwrap();
+    let ask = |name: &str| {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(&Request::new(name).encode()).unwrap();
+        stream
+    };
+    drop(ask("gone"));
+    let ending = ask("ending");
+    // It still receives.
+    ending.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut asked = Vec::new();
+    for _ in 0..4 {
+        server.serve(|_, request| {
+            asked.push(request.req.clone());
+            Answer::ok(1)
+        });
+    }
+    assert_eq!(asked, ["ending"]);
+    let mut line = String::new();
+    BufReader::new(&ending).read_line(&mut line).unwrap();
+    assert!(line.contains("ok"), "{line}");
+}
+
+#[test]
 fn the_peer_is_identified_by_the_kernel() {
     let service = Service::start();
     let peer = ask(&service.path(), &Request::new("peer")).unwrap();
