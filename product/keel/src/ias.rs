@@ -202,12 +202,15 @@ impl Ias {
                 }
             }
         }
+        // By a command line that cannot be read now, a process is not found.
+        let is_at_work = |known: &&Known| at_work(known.0) == Some(**known);
+        adopted.extend(self.adopted.iter().filter(is_at_work));
         (self.adopted, self.left_out) = (adopted, left_out);
     }
 
     /// The process has become another program: what the configuration says of that holds, and what was
     /// said of the one before does not.
-    fn forget_who_was(&mut self, pid: u32) {
+    fn forget_program_of(&mut self, pid: u32) {
         self.adopted.retain(|known| known.0 != pid);
         self.given.retain(|known| known.0 != pid);
     }
@@ -333,7 +336,7 @@ impl Ias {
             }
             stays
         });
-        changed.into_iter().for_each(|pid| self.forget_who_was(pid));
+        changed.into_iter().for_each(|pid| self.forget_program_of(pid));
         result
     }
 
@@ -474,12 +477,23 @@ mod tests {
         assert_eq!(adopted(&mut ias, &[(7, 1), (8, 1)], false), [0; 0]);
         // The number is another process's now.
         assert_eq!(adopted(&mut ias, &[(7, 2), (8, 1)], false), [7]);
-        ias.forget_who_was(8);
+        ias.forget_program_of(8);
         assert_eq!(adopted(&mut ias, &[(7, 2), (8, 1)], false), [8]);
     }
 
     #[test]
-    fn who_finds_no_room_is_adopted_when_there_is_some() {
+    fn a_process_that_is_not_found_for_a_while_stays_adopted() {
+        let mut ias = Ias::default();
+        let own = at_work(std::process::id()).unwrap();
+        assert_eq!(adopted(&mut ias, &[own, (7, 1)], false), [own.0, 7]);
+        assert_eq!(adopted(&mut ias, &[], false), [0; 0]);
+        // No process 7 has that start.
+        assert_eq!(ias.adopted, BTreeSet::from([own]));
+        assert_eq!(adopted(&mut ias, &[own], false), [0; 0]);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_adopted_when_there_is_some() {
         let mut ias = Ias::default();
         assert_eq!(adopted(&mut ias, &[(7, 1)], true), [7]);
         assert_eq!(adopted(&mut ias, &[(7, 1)], true), [7]);
@@ -488,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_said_before_is_not_adopted() {
+    fn what_was_said_before_is_not_overruled() {
         let mut ias = Ias::default();
         ias.given.remember((7, 1), None, |_| false);
         assert_eq!(adopted(&mut ias, &[(7, 1)], false), [0; 0]);
