@@ -126,21 +126,18 @@ pub(crate) fn process(pid: i32, peer: &Peer) -> Result<Candidate, Refusal> {
     })
 }
 
-/// The command lines that processes have now, by their numbers: a process may have called exec since it
-/// joined, as the first process of a container does. Left out is one that has ended, that has none, or
-/// with one that cannot be read in time.
+/// The command lines that processes have now: a process may have called exec since it joined, as the
+/// first process of a container does. A process that has ended, that has no command line, or with one
+/// that cannot be read in time, is left out.
 pub(crate) fn commands_of<'a>(
     tasks: impl IntoIterator<Item = &'a TaskRef>,
-) -> BTreeMap<i32, Vec<String>> {
+) -> BTreeMap<TaskRef, Vec<String>> {
     let tasks: Vec<&TaskRef> = tasks.into_iter().collect();
     let pids: Vec<i32> = tasks.iter().map(|task| task.tgid).collect();
     let mut commands = command_lines(&pids);
-    let command_of = |task: &TaskRef| {
-        let command = commands.remove(&task.tgid)?;
-        // What was read is of this process if that still runs.
-        task.is_alive().then_some((task.tgid, command))
-    };
-    tasks.into_iter().filter_map(command_of).collect()
+    // What was read is of this process if that still runs.
+    let alive = tasks.into_iter().filter(|task| task.is_alive());
+    alive.filter_map(|task| Some((*task, commands.remove(&task.tgid)?))).collect()
 }
 
 /// The process that is to join, if it is the one that is meant, and `peer` may have it balanced.
@@ -284,7 +281,8 @@ mod tests {
         let is_sleep = |found: &Candidate| {
             std::thread::sleep(std::time::Duration::from_millis(5));
             let commands = commands_of([&found.task]);
-            let has_words = commands.get(&pid).is_some_and(|command| *command == ["sleep", "60"]);
+            let has_words =
+                commands.get(&found.task).is_some_and(|command| *command == ["sleep", "60"]);
             found.comm == "sleep" && has_words
         };
         let mut looks = std::iter::repeat_with(found).take(10_000);

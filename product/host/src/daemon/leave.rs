@@ -202,14 +202,15 @@ mod tests {
         let mut shell = Command::new("sh");
         let mut shell =
             shell.args(["-c", "read line; exec sleep 60"]).stdin(Stdio::piped()).spawn().unwrap();
-        let me = Peer { uid: own_uid(), pid: 0 };
         join(&mut programs, shell.id() as i32);
         // Its standard input ends.
         drop(shell.stdin.take());
-        while programs.status(&me)[0].command != ["sleep", "60"] {
-            std::thread::yield_now();
-        }
-        programs.update();
+        let has_noted = (0..12_000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            programs.update();
+            programs.joined.values().any(|joined| joined.command == ["sleep", "60"])
+        });
+        assert!(has_noted);
         shell.kill().unwrap();
         shell.wait().unwrap();
         programs.balancer.observer().read().unwrap();

@@ -323,7 +323,7 @@ impl Programs {
     ) -> Result<u32, Refusal> {
         let Candidate { task, uid, comm } = candidate;
         self.check_share(uid)?;
-        let command = admission::commands_of([&task]).remove(&task.tgid);
+        let command = admission::commands_of([&task]).remove(&task);
         let command = command.unwrap_or_else(|| vec![comm]);
         let joined = Joined { uid, how, command, root: task, watch, stays_watched: watch };
         self.begin(joined, &[task])

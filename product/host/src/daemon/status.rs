@@ -21,7 +21,7 @@ impl Programs {
             self.joined.iter().filter(|(_, joined)| peer.may_steer(joined.uid)).collect();
         let mut commands = commands_of(mine.iter().map(|(_, joined)| *joined));
         let status = |(program, joined): (&u32, &Joined)| {
-            let command = commands.remove(&joined.root.tgid);
+            let command = commands.remove(&joined.root);
             self.status_of(*program, joined, command, balancer, accounting)
         };
         mine.into_iter().filter_map(status).collect()
@@ -32,7 +32,7 @@ impl Programs {
         let accounting = self.balancer.observer().accounting();
         let balancer = TaskRef::own_process().ok()?;
         let joined = self.joined.get(&program)?;
-        let command = commands_of([joined]).remove(&joined.root.tgid);
+        let command = commands_of([joined]).remove(&joined.root);
         self.status_of(program, joined, command, balancer, accounting)
     }
 
@@ -46,7 +46,7 @@ impl Programs {
     pub(super) fn note_commands(&mut self) {
         let mut commands = commands_of(self.joined.values());
         for joined in self.joined.values_mut() {
-            if let Some(command) = commands.remove(&joined.root.tgid) {
+            if let Some(command) = commands.remove(&joined.root) {
                 joined.command = command;
             }
         }
@@ -90,9 +90,8 @@ impl Programs {
     }
 }
 
-/// The command lines that programs have now, of those that are called by that of their first process, by
-/// its number.
-fn commands_of<'a>(joined: impl IntoIterator<Item = &'a Joined>) -> BTreeMap<i32, Vec<String>> {
+/// The command lines that programs have now, of those that are called by that of their first process.
+fn commands_of<'a>(joined: impl IntoIterator<Item = &'a Joined>) -> BTreeMap<TaskRef, Vec<String>> {
     let of_process = joined.into_iter().filter(|joined| joined.how == How::Process);
     admission::commands_of(of_process.map(|joined| &joined.root))
 }
