@@ -2,6 +2,7 @@
 //! (`ifindex`): it may get another name, and another device its name. This file only looks.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Where sysfs has network devices, those of one network namespace: below `/`, or a test's own root.
@@ -34,14 +35,35 @@ pub(crate) fn without_name(file: &Path) -> (&Path, &Path) {
 }
 
 /// This file by the name that the device of this number has now; `None`: there is no such device here.
-pub(crate) fn find_file(file: &Path, index: u32) -> Option<PathBuf> {
+///
+/// # Errors
+/// The devices cannot be listed, or a number cannot be read.
+pub(crate) fn find_file(file: &Path, index: u32) -> io::Result<Option<PathBuf>> {
     if index_of(file) == Some(index) {
-        return Some(file.to_owned());
+        return Ok(Some(file.to_owned()));
     }
     let (devices, below) = without_name(file);
-    let mut directories = fs::read_dir(devices).ok()?.flatten().map(|entry| entry.path());
-    let found = directories.find(|directory| number(directory) == Some(index));
-    found.map(|directory| directory.join(below))
+    // Renamed while they were listed, it may be missed once.
+    for _ in 0..2 {
+        for entry in fs::read_dir(devices)? {
+            let directory = entry?.path();
+            match fs::read_to_string(directory.join("ifindex")) {
+                Ok(text) if text.trim().parse() == Ok(index) => {
+                    return Ok(Some(directory.join(below)));
+                }
+                Ok(_) => {}
+                // It went meanwhile, or is no device.
+                Err(why) if is_none(&why) => {}
+                Err(why) => return Err(why),
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Whether reading a number failed because there is no device.
+fn is_none(why: &io::Error) -> bool {
+    matches!(why.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ENODEV))
 }
 
 #[cfg(test)]
@@ -62,10 +84,14 @@ mod tests {
         let index = |name: &str| index_of(&knob(name));
         assert_eq!((index("eth0"), index("lan0")), (Some(2), Some(3)));
         assert_eq!((index("odd"), index("gone"), index("bonding_masters")), (None, None, None));
-        assert_eq!(find_file(&knob("eth0"), 2), Some(knob("eth0")));
-        assert_eq!(find_file(&knob("eth0"), 3), Some(knob("lan0")));
-        assert_eq!(find_file(&knob("gone"), 3), Some(knob("lan0")));
-        assert_eq!(find_file(&knob("eth0"), 4), None);
+        let find = |name: &str, index| find_file(&knob(name), index).unwrap();
+        assert_eq!(find("eth0", 2), Some(knob("eth0")));
+        assert_eq!(find("eth0", 3), Some(knob("lan0")));
+        assert_eq!(find("gone", 3), Some(knob("lan0")));
+        assert_eq!(find("eth0", 4), None);
+        // That the devices cannot be listed does not tell that one is gone.
+        let elsewhere = root.path().join("no/sys/class/net/eth0/queues/tx-0/xps_cpus");
+        assert!(find_file(&elsewhere, 2).is_err());
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Standing {
         standing.settings.retain(Setting::is_as_set);
         // As a user finds them: their devices may have been renamed.
         for setting in &mut standing.settings {
-            if let Some(file) = setting.present_file() {
+            if let Ok(Some(file)) = setting.present_file() {
                 setting.file = file;
             }
         }
@@ -86,11 +86,13 @@ impl Standing {
 
     /// Adds a later change of a setting.
     fn add_setting(&mut self, setting: &Setting) {
-        let is_it = |known: &Setting| known.is_same(&setting.file, setting.index);
+        let is_it = |known: &Setting| {
+            known.net_ns == setting.net_ns && known.is_same(&setting.file, setting.index)
+        };
         let mut added = setting.clone();
         if let Some(place) = self.settings.iter().position(is_it) {
             let earlier = self.settings.remove(place);
-            if earlier.net_ns == added.net_ns && earlier.set == added.before {
+            if earlier.set == added.before {
                 added.before = earlier.before;
             }
         }
@@ -115,21 +117,20 @@ pub(crate) fn find_above<'a>(journals: &'a [PathBuf], state: &JournalState) -> O
     })
 }
 
-/// What this state holds: lines by their files, tables by their devices, settings by their files. What
-/// belongs to a network device is there by the device's number, too: the device may have been renamed.
+/// What this state holds: lines and settings by their files; what belongs to a network device by the
+/// device's number, since its name may be another device's by now.
 fn places(state: &JournalState) -> BTreeSet<(PathBuf, String)> {
     let by_number = |index: u32| format!("number {index}");
     let lines = state.lines().iter().map(|line| (line.file(), String::new()));
-    let tables = state.tables().iter().flat_map(|table| {
-        let names = [table.device.clone(), by_number(table.index)];
-        names.map(|name| (table.root.clone(), name))
+    let tables = state.tables().iter().map(|table| (table.root.clone(), by_number(table.index)));
+    let settings = state.settings().iter().map(|setting| match setting.index {
+        Some(index) => {
+            let (devices, below) = device::without_name(&setting.file);
+            (devices.join(below), by_number(index))
+        }
+        None => (setting.file.clone(), String::new()),
     });
-    let settings = state.settings().iter().map(|setting| (setting.file.clone(), String::new()));
-    let of_devices = state.settings().iter().filter_map(|setting| {
-        let (devices, below) = device::without_name(&setting.file);
-        Some((devices.join(below), by_number(setting.index?)))
-    });
-    lines.chain(tables).chain(settings).chain(of_devices).collect()
+    lines.chain(tables).chain(settings).collect()
 }
 
 /// What a journal adds up to, if it is valid here.

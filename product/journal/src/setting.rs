@@ -66,11 +66,19 @@ impl Setting {
     }
 
     /// Its file now; `None`: there is no such network device here any more.
-    pub(crate) fn present_file(&self) -> Option<PathBuf> {
+    ///
+    /// # Errors
+    /// That cannot be told.
+    pub(crate) fn present_file(&self) -> io::Result<Option<PathBuf>> {
         match self.index {
             Some(index) => device::find_file(&self.file, index),
-            None => Some(self.file.clone()),
+            None => Ok(Some(self.file.clone())),
         }
+    }
+
+    /// Whether its device has another name now.
+    fn is_elsewhere_than(&self, file: &Path) -> io::Result<bool> {
+        Ok(self.present_file()?.is_some_and(|now| now != file))
     }
 
     /// Whether this file, of the device of this number, is the same setting: perhaps by another name.
@@ -86,13 +94,14 @@ impl Setting {
 
     /// Whether the setting has the value that was written.
     pub(crate) fn is_as_set(&self) -> bool {
-        let file = self.is_of_this_namespace().then(|| self.present_file()).flatten();
-        file.is_some_and(|file| read_value(&file).is_ok_and(|found| found == self.set))
+        let found = || read_value(&self.present_file().ok()??).ok();
+        self.is_of_this_namespace() && found().is_some_and(|found| found == self.set)
     }
 
     /// Restores the value before, if the setting still has the value that was written.
     pub fn restore(&self) -> Result<RestoredSetting, SettingError> {
-        let Some(file) = self.present_file() else {
+        let unreadable = |source| SettingError::Unreadable { file: self.file.clone(), source };
+        let Some(file) = self.present_file().map_err(unreadable)? else {
             tracing::warn!(
                 "{}: not restored: its network device was removed, or is in another network namespace; \
                  there, set it by hand to \"{}\"",
@@ -103,7 +112,7 @@ impl Setting {
         };
         let found = match read_value(&file) {
             // Renamed just now.
-            Err(why) if is_gone(&why) && self.present_file().is_some_and(|now| now != file) => {
+            Err(why) if is_gone(&why) && self.is_elsewhere_than(&file).map_err(unreadable)? => {
                 return self.restore();
             }
             Err(why) if is_gone(&why) => return Ok(RestoredSetting::Gone),

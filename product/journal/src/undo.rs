@@ -440,7 +440,7 @@ fn restore_settings(
             continue;
         }
         // A user finds it by the name that its device has now.
-        let present = setting.present_file().unwrap_or_else(|| file.clone());
+        let present = setting.present_file().ok().flatten().unwrap_or_else(|| file.clone());
         if !note_restored(report, &present, setting.restore()) {
             continue;
         }
