@@ -120,8 +120,11 @@ static __always_inline void note_request(struct sais_flow *flow)
 	}
 	if (!reader)
 		return;
-	/* Another thread had the number: what that one asked for, this one does not wait for. */
-	if (reader->start_boottime_ns != start_ns) {
+	/* The thread has ended, and a later one has its number. */
+	if (reader->start_boottime_ns > start_ns)
+		return;
+	/* An earlier thread had the number: its requests are not this thread's. */
+	if (reader->start_boottime_ns < start_ns) {
 		reader->outstanding = 0;
 		reader->start_boottime_ns = start_ns;
 	}

@@ -31,12 +31,12 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Of the process that has this number now; `None`: there is none.
-    pub(crate) fn of(pid: u32) -> Option<Self> {
+    /// Of the process that has this number now; `None`: there is none, or it is no concern of `peer`.
+    pub(crate) fn of(pid: u32, peer: &Peer) -> Option<Self> {
         // Both are read through one descriptor, so they are of one process.
         let process = Process::new(i32::try_from(pid).ok()?).ok()?;
-        let start_ticks = process.stat().ok()?.starttime;
-        Some(Self { uid: process.uid().ok()?, start_ticks })
+        let uid = process.uid().ok().filter(|uid| peer.may_steer(*uid))?;
+        Some(Self { uid, start_ticks: process.stat().ok()?.starttime })
     }
 }
 
@@ -58,12 +58,12 @@ pub(crate) fn sight(
     }
 }
 
-/// The command of a process, empty when it has ended.
-pub(crate) fn name_of(pid: u32, start_boottime_ns: u64) -> String {
-    let process = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok());
-    let stat = process.and_then(|process| process.stat().ok());
-    let stat = stat.filter(|stat| stat.starttime == start_ticks(start_boottime_ns));
-    stat.map(|stat| stat.comm).unwrap_or_default()
+/// The command of a process, empty when it has ended: then a later process may have the number, and its
+/// name is shown to root alone, which sees that one, too. To compare starts, all processes' `stat` would
+/// be read, and a process can hold that up.
+pub(crate) fn name_of(pid: u32) -> String {
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+    comm.map(|comm| comm.trim_end().to_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -131,13 +131,15 @@ mod tests {
     #[test]
     fn this_process_is_known_by_its_number_and_its_start() {
         let own = TaskRef::own_process().unwrap();
-        let (pid, start_ns) = (own.tgid as u32, own.start_time_ticks * tick_ns());
+        let pid = own.tgid as u32;
         let uid = nix::unistd::geteuid().as_raw();
-        assert_eq!(Owner::of(pid), Some(Owner { uid, start_ticks: own.start_time_ticks }));
-        assert_eq!(Owner::of(u32::MAX), None);
+        let owner = Owner { uid, start_ticks: own.start_time_ticks };
+        assert_eq!(Owner::of(pid, &ROOT), Some(owner));
+        assert_eq!(Owner::of(pid, &Peer { uid, pid: 1 }), Some(owner));
+        assert_eq!(Owner::of(1, &USER), None);
+        assert_eq!(Owner::of(u32::MAX, &ROOT), None);
         let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
-        assert_eq!(name_of(pid, start_ns), comm.trim_end());
-        // Its number, when another process had it.
-        assert_eq!(name_of(pid, start_ns - 1), "");
+        assert_eq!(name_of(pid), comm.trim_end());
+        assert_eq!(name_of(u32::MAX), "");
     }
 }

@@ -245,10 +245,10 @@ fn announce(steering: &Steering, device: &Device, options: &Options) {
 
 fn answer(steering: &Steering, peer: &Peer, request: &Request) -> Answer {
     answer_with(request, |name| {
-        let mut may_see = sight(peer, Owner::of);
+        let mut may_see = sight(peer, |pid| Owner::of(pid, peer));
         let figures = match name {
             "stats" => steering.statistics().map(|mut statistics| {
-                statistics.consumers.retain(|one| may_see(one.pid, one.start_boottime_ns));
+                statistics.consumers.retain(|it| may_see(it.pid, it.start_boottime_ns));
                 json!(statistics)
             }),
             "flows" => steering.flows().map(|mut flows| {
