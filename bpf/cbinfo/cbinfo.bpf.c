@@ -13,10 +13,10 @@
  * 2. Nesting. Interrupts nest over softirqs, and softirqs over tasks. An entry begins
  *    a stretch of its own activity; an exit returns to what was below: the softirq,
  *    if one is open (in_softirq), else the current task. So the time that an
- *    interrupt takes is never its task's. What the task is and what the hypervisor took
- *    are read at switches and at exits, there once a millisecond (look_at_task). What an
- *    interrupt costs before its first tracepoint and after its last one is measured by
- *    user space (interrupt_cost_ns), and moved from the task to the interrupt.
+ *    interrupt takes is never its task's. What the task is, and what the hypervisor took,
+ *    is read at switches, and at exits at most once a millisecond (look_at_task). What an
+ *    interrupt costs outside its tracepoints is measured by user space
+ *    (interrupt_cost_ns), and moved from the task to the interrupt.
  *
  * 3. Beginnings that were missed. The programs may be attached in the middle of an
  *    interrupt. Every context switch starts from a clean state: without PREEMPT_RT no
@@ -24,7 +24,7 @@
  *
  * 4. Steal. Time of a virtual CPU that the hypervisor gave to others has no event. It
  *    is what the kernel's clock of the runqueue left out (prev_steal_time_rq), only
- *    as exact as what the hypervisor tells, and is known at switches and exits.
+ *    as exact as what the hypervisor tells, and as of the last look (looked_ns).
  *
  * 5. Followed tasks. A task is followed if it has an account in the kernel's task
  *    storage, which ends with the task. At a switch, the task that leaves is charged
@@ -263,8 +263,7 @@ static __always_inline u64 classify_task(struct task_struct *task, bool followed
 
 /*
  * Reads what the exit of an interrupt needs of the current task. That seldom changes while
- * one task runs, and to read it costs more than all else that is done at an exit; so not at
- * each of the interrupts of a busy network card.
+ * one task runs, and to read it at each interrupt of a busy network card costs much.
  */
 static __always_inline void look_at_task(struct cpu_account *c, u64 now)
 {

@@ -14,11 +14,13 @@ use evenkeel_host::{Job, JobSummary, Summary};
 use evenkeel_journal::{TaskRef, runtime_dir, undo_earlier};
 use serde_json::Value;
 
-use crate::daemon_client::JOIN_PATIENCE;
+use crate::daemon_client::{JOIN_PATIENCE, STEPS_OF_A_JOIN};
 use crate::launcher::{Launched, launched};
 
 /// How long the balancer of a job may take to start.
 const START_PATIENCE: Duration = Duration::from_secs(3);
+// Slurm kills a job that it asked to end after 30 seconds (KillWait): until then a rank must hear of it.
+const _: () = assert!(START_PATIENCE.as_secs() + STEPS_OF_A_JOIN * JOIN_PATIENCE.as_secs() < 30);
 /// How long it may take to give everything back and to end.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);

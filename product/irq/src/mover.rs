@@ -170,7 +170,7 @@ impl Mover {
         let Some((file, mask)) = following else { return Ok(()) };
         match self.session.supervised()?.change_setting(&file, &mask) {
             Ok(true) => {
-                // If another device had this name, the session has restored that one's.
+                // If another device had this name, the session has restored the queue of that device.
                 self.send_queues.retain(|_, known| *known != file);
                 self.send_queues.insert(line, file);
             }
