@@ -56,8 +56,8 @@ pub fn command_lines(pids: &[i32]) -> BTreeMap<i32, Vec<String>> {
     READERS.lock().unwrap_or_else(PoisonError::into_inner).read(pids, words_of)
 }
 
-/// What `judge` makes of the word that each of these processes was started with. The words themselves are
-/// not kept: all processes of a machine may be asked for.
+/// What `judge` makes of the word that each of these processes was started with. The words themselves
+/// are not kept: all processes of a machine may be asked for.
 pub(crate) fn judge_first_words<T: Send + 'static>(
     pids: &[i32],
     judge: impl Fn(&str) -> Option<T> + Send + 'static,
