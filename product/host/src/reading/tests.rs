@@ -28,12 +28,13 @@ fn free(_: TaskId, _: &TaskReading) -> Freedom {
 
 #[test]
 fn a_snapshot_has_differences_and_own_demand_is_not_foreign() {
-    let (earlier, later) = (reading(1000, 10, 500, 100), reading(2000, 410, 2100, 700));
+    let (earlier, mut later) = (reading(1000, 10, 500, 100), reading(2000, 410, 2100, 700));
+    later.cpus.get_mut(&0).unwrap().foreign_ns = 300;
     let snapshot = later.since(&earlier, &[PROGRAM], &CpuSet::first(2), facts, free).unwrap();
     assert_eq!(snapshot.interval_ns, 1000);
     assert_eq!(snapshot.cpus[0].noise_ns, 400);
-    // 1600 task-ns were runnable, 600 of them the program's own.
-    assert_eq!(snapshot.cpus[0].foreign_milli, 1000);
+    // 1600 task-ns were runnable, 600 of them the program's own; but the others ran for 300 only.
+    assert_eq!(snapshot.cpus[0].foreign_milli, 300);
     assert_eq!(snapshot.tasks[0].run_ns, 600);
     assert_eq!(snapshot.tasks[0].allowed, CpuSet::first(2));
 }
