@@ -20,7 +20,7 @@ use evenkeel_journal::{
 };
 use evenkeel_machine::{CpuSet, Machine};
 
-use crate::clock::{boottime_ns, monotonic_ns, start_ns};
+use crate::clock::{boottime_ns, monotonic_ns, own_cpu_ns, start_ns};
 use crate::decision::{Decision, Refusal};
 use crate::observe::{Accounting, ObserveError, Observer};
 use crate::options::{Options, Placement};
@@ -346,6 +346,7 @@ impl Balancer {
                 plan.pins.clear();
             }
         } else if can_place {
+            program.proof.take_in_own_cpu(own_cpu_ns());
             program.proof.judge(snapshot, plan);
         }
     }

@@ -60,6 +60,8 @@ pub(crate) struct Proof {
     now_ns: u64,
     split: Split,
     rates: Rates,
+    /// The CPU time that evenkeel had used at the last look.
+    own_cpu_ns: Option<u64>,
     /// Moves or pins were wanted.
     was_used: bool,
     unverified: Option<&'static str>,
@@ -72,9 +74,16 @@ impl Proof {
             now_ns: 0,
             split: Split::default(),
             rates: Rates::default(),
+            own_cpu_ns: None,
             was_used: false,
             unverified: None,
         }
+    }
+
+    /// Takes in how much CPU time evenkeel has used so far: without it, the program would have had that.
+    pub(crate) fn take_in_own_cpu(&mut self, own_cpu_ns: u64) {
+        let before_ns = self.own_cpu_ns.replace(own_cpu_ns).unwrap_or(own_cpu_ns);
+        self.rates.own_ns = own_cpu_ns.saturating_sub(before_ns);
     }
 
     /// Takes in the interval that ended, and takes out of the plan what may not be done now.

@@ -9,7 +9,8 @@
 //! That holds where each CPU has one task and the kernel leaves tasks where they are, both of which is
 //! watched, and where spinning is told from work. With unequal work it claims too little, never too
 //! much: without moves, some task would be on the slowest CPU, and none has less work than the one with
-//! the least. It does not see what moves cost in caches.
+//! the least. What evenkeel itself used is given back to the slowest CPU: without moves, there would be
+//! no evenkeel. It does not see what moves cost in caches, nor what the accounting adds to each interrupt.
 //!
 //! For a critical task that was given a faster CPU, the gain is the work of that task against the rate
 //! of the CPU that it had: phases are short then, so that all of them are whole.
@@ -45,6 +46,8 @@ const LEAST_SPREAD_PPM: u64 = 45_000;
 #[derive(Debug, Clone, Default)]
 struct Sums {
     elapsed_ns: u64,
+    /// CPU time of evenkeel itself.
+    own_ns: u64,
     work_ns: BTreeMap<TaskId, u64>,
     rate_ns: BTreeMap<u32, u64>,
 }
@@ -72,6 +75,8 @@ pub(super) struct Rates {
     pub(super) unverified: Option<&'static str>,
     /// While the kernel moves tasks, nothing is measured.
     strays_until_ns: u64,
+    /// CPU time of evenkeel itself in the interval.
+    pub(super) own_ns: u64,
     /// Exchanges while it could not be told whether tasks spin, and since when they are counted.
     blind: (u32, u64),
 }
@@ -214,6 +219,7 @@ impl Rates {
         if !snapshot.seen.spinning {
             return;
         }
+        self.window.own_ns += self.own_ns;
         self.window.add(snapshot, &self.members);
         self.stretch.add(snapshot, &self.members);
         if self.window.elapsed_ns < WINDOW_NS {
@@ -226,8 +232,11 @@ impl Rates {
             }
             None => (window.mean_work(), self.stretch.slowest_cpu()),
         };
-        let rate_ns = cpu.and_then(|cpu| window.rate_ns.get(&cpu)).copied().unwrap_or(0);
-        if rate_ns == 0 {
+        let given_ns = cpu.and_then(|cpu| window.rate_ns.get(&cpu)).copied().unwrap_or(0);
+        // Where evenkeel ran is not known: as if it had been there, so that too little is claimed, not
+        // too much.
+        let rate_ns = given_ns + window.own_ns;
+        if given_ns == 0 {
             // Nothing is told against a CPU that gave nothing.
             return;
         }
