@@ -10,7 +10,8 @@
 //! watched, and where spinning is told from work. With unequal work it claims too little, never too
 //! much: without moves, some task would be on the slowest CPU, and none has less work than the one with
 //! the least. What evenkeel itself used is given back to the slowest CPU: without moves, there would be
-//! no evenkeel. It does not see what moves cost in caches, nor what the accounting adds to each interrupt.
+//! no evenkeel. It does not see what moves cost in caches, nor what the accounting adds to each
+//! interrupt.
 //!
 //! For a critical task that was given a faster CPU, the gain is the work of that task against the rate
 //! of the CPU that it had: phases are short then, so that all of them are whole.
