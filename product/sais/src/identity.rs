@@ -23,38 +23,26 @@ pub(crate) fn thread_of(tid: u32, reader: &RawReader) -> Option<TaskRef> {
     (task.start_time_ticks == start_ticks(reader.start_boottime_ns)).then_some(task)
 }
 
-/// To which user a process belongs, and when it was started, in clock ticks since boot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Owner {
-    uid: u32,
-    start_ticks: u64,
-}
-
-impl Owner {
-    /// Of the process that has this number now; `None`: there is none, or it is no concern of `peer`.
-    pub(crate) fn of(pid: u32, peer: &Peer) -> Option<Self> {
-        // Both are read through one descriptor, so they are of one process.
-        let process = Process::new(i32::try_from(pid).ok()?).ok()?;
-        let uid = process.uid().ok().filter(|uid| peer.may_steer(*uid))?;
-        Some(Self { uid, start_ticks: process.stat().ok()?.starttime })
-    }
+/// When the process was started that has this number now, in clock ticks since boot; `None`: there is
+/// none, or it is no concern of `peer`.
+pub(crate) fn start_for(pid: u32, peer: &Peer) -> Option<u64> {
+    // Both are read through one descriptor, so they are of one process.
+    let process = Process::new(i32::try_from(pid).ok()?).ok()?;
+    process.uid().ok().filter(|uid| peer.may_steer(*uid))?;
+    Some(process.stat().ok()?.starttime)
 }
 
 /// Tells which processes, by number and recorded start, `peer` may see: its own; root sees all, those
-/// that have ended too. `owner_of` is asked once for each number, at the first record with it.
+/// that have ended too. `start_of` a process that the peer may see is asked once for each number, at the
+/// first record with it.
 pub(crate) fn sight(
     peer: &Peer,
-    mut owner_of: impl FnMut(u32) -> Option<Owner>,
+    mut start_of: impl FnMut(u32) -> Option<u64>,
 ) -> impl FnMut(u32, u64) -> bool {
-    let mut owners: HashMap<u32, Option<Owner>> = HashMap::new();
+    let mut starts: HashMap<u32, Option<u64>> = HashMap::new();
     move |pid, start_boottime_ns| {
-        if peer.may_steer(0) {
-            return true;
-        }
-        let owner = owners.entry(pid).or_insert_with(|| owner_of(pid));
-        owner.is_some_and(|owner| {
-            owner.start_ticks == start_ticks(start_boottime_ns) && peer.may_steer(owner.uid)
-        })
+        let mut start = || *starts.entry(pid).or_insert_with(|| start_of(pid));
+        peer.may_steer(0) || start() == Some(start_ticks(start_boottime_ns))
     }
 }
 
@@ -101,19 +89,15 @@ mod tests {
     fn a_user_sees_its_own_processes_only_and_none_that_had_their_numbers_before() {
         let start_ticks = 500;
         let start_ns = start_ticks * tick_ns();
-        // Number 20 is of another user's process, and no process has 30.
-        let owner_of = |pid: u32| match pid {
-            10 => Some(Owner { uid: USER.uid, start_ticks }),
-            20 => Some(Owner { uid: USER.uid + 1, start_ticks }),
-            _ => None,
-        };
-        let mut may_see = sight(&USER, owner_of);
+        // Number 20 is no concern of the user's, or no process has it.
+        let start_of = |pid: u32| (pid == 10).then_some(start_ticks);
+        let mut may_see = sight(&USER, start_of);
         assert!(may_see(10, start_ns) && may_see(10, start_ns + tick_ns() - 1));
         assert!(!may_see(10, start_ns - 1), "of another process, which had the number before");
         assert!(!may_see(10, start_ns + tick_ns()));
-        assert!(!may_see(20, start_ns) && !may_see(30, start_ns));
-        let mut may_see = sight(&ROOT, owner_of);
-        assert!(may_see(10, start_ns) && may_see(10, start_ns - 1) && may_see(30, start_ns));
+        assert!(!may_see(20, start_ns));
+        let mut may_see = sight(&ROOT, start_of);
+        assert!(may_see(10, start_ns) && may_see(10, start_ns - 1) && may_see(20, start_ns));
     }
 
     #[test]
@@ -133,11 +117,11 @@ mod tests {
         let own = TaskRef::own_process().unwrap();
         let pid = own.tgid as u32;
         let uid = nix::unistd::geteuid().as_raw();
-        let owner = Owner { uid, start_ticks: own.start_time_ticks };
-        assert_eq!(Owner::of(pid, &ROOT), Some(owner));
-        assert_eq!(Owner::of(pid, &Peer { uid, pid: 1 }), Some(owner));
-        assert_eq!(Owner::of(1, &USER), None);
-        assert_eq!(Owner::of(u32::MAX, &ROOT), None);
+        let start = Some(own.start_time_ticks);
+        assert_eq!(start_for(pid, &ROOT), start);
+        assert_eq!(start_for(pid, &Peer { uid, pid: 1 }), start);
+        assert_eq!(start_for(1, &USER), None);
+        assert_eq!(start_for(u32::MAX, &ROOT), None);
         let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
         assert_eq!(name_of(pid), comm.trim_end());
         assert_eq!(name_of(u32::MAX), "");

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::device::{Device, DeviceError};
 use crate::foreground::{LOOK, Work, answer_with, run as run_in_foreground};
 use crate::hold;
-use crate::identity::{Owner, sight};
+use crate::identity::{sight, start_for};
 use crate::load::{Load, LoadError};
 use crate::options::{Mode, OptionError, Options, Policy};
 use crate::silent::SilentPeers;
@@ -245,7 +245,7 @@ fn announce(steering: &Steering, device: &Device, options: &Options) {
 
 fn answer(steering: &Steering, peer: &Peer, request: &Request) -> Answer {
     answer_with(request, |name| {
-        let mut may_see = sight(peer, |pid| Owner::of(pid, peer));
+        let mut may_see = sight(peer, |pid| start_for(pid, peer));
         let figures = match name {
             "stats" => steering.statistics().map(|mut statistics| {
                 statistics.consumers.retain(|it| may_see(it.pid, it.start_boottime_ns));
