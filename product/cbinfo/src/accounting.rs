@@ -1,21 +1,19 @@
 //! Loads the BPF object, attaches its programs, and reads the accounts.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::io::Read;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
 use libbpf_rs::{
-    Iter, Link, MapCore, MapFlags, Object, ObjectBuilder, RingBuffer, RingBufferBuilder,
+    Link, MapCore, MapFlags, Object, ObjectBuilder, Program, RingBuffer, RingBufferBuilder,
 };
 
 use crate::counters::Counters;
 use crate::error::{Aligned, Error, bpf_error, find_map};
 use crate::interrupt_cost;
+use crate::iterators::{Iterators, Processes};
 use crate::layout::{CpuAccount, RawEvent, RawSettings, RawTask, TaskAccount, TaskEvent};
 use crate::support::{redirect_libbpf_log, support};
 use crate::waiting::Waiting;
@@ -41,15 +39,13 @@ static OBJECT: &Aligned<[u8]> =
 pub struct Cbinfo {
     object: Object,
     links: Vec<Link>,
-    /// The task iterators that are attached, by the name of their program.
-    iterators: BTreeMap<&'static str, Link>,
+    pub(crate) iterators: Iterators,
+    pub(crate) processes: Processes,
     counters: Counters,
     events: RingBuffer<'static>,
     /// Events that were read from `events` and not yet returned.
     received: Rc<RefCell<Vec<TaskEvent>>>,
     settings: RawSettings,
-    /// Buffer for what an iterator writes.
-    buffer: Vec<u8>,
     /// From the first time that waiting is to be seen.
     waiting: Option<Waiting>,
 }
@@ -112,12 +108,12 @@ impl Cbinfo {
         let mut cbinfo = Self {
             object,
             links: Vec::new(),
-            iterators: BTreeMap::new(),
+            iterators: Iterators::default(),
+            processes: Processes::default(),
             counters,
             events,
             received,
             settings: RawSettings::default(),
-            buffer: Vec::new(),
             waiting: None,
         };
         cbinfo.attach()?;
@@ -186,6 +182,7 @@ impl Cbinfo {
     pub fn follow(&mut self, root: u32, program: u32) -> Result<usize, Error> {
         let mut found = 0;
         let mut processes = vec![root];
+        self.processes.change();
         while let Some(tgid) = processes.pop() {
             self.settings.follow_tgid = tgid;
             self.settings.follow_program = program;
@@ -234,8 +231,14 @@ impl Cbinfo {
     /// # Errors
     /// When the ring buffer cannot be read.
     pub fn events(&mut self) -> Result<Vec<TaskEvent>, Error> {
-        self.events.consume().map_err(bpf_error("reading the events"))?;
+        self.receive()?;
         Ok(std::mem::take(&mut *self.received.borrow_mut()))
+    }
+
+    fn receive(&mut self) -> Result<(), Error> {
+        self.events.consume().map_err(bpf_error("reading the events"))?;
+        self.processes.note(&self.received.borrow());
+        Ok(())
     }
 
     /// The accounts of all possible CPUs, ascending by CPU.
@@ -249,10 +252,9 @@ impl Cbinfo {
     /// # Errors
     /// When the kernel cannot list its tasks.
     pub fn tasks(&mut self) -> Result<Vec<TaskAccount>, Error> {
-        let raw = read_until_whole(|| {
-            let raw = self.iterate("list_tasks")?.chunks_exact(size_of::<RawTask>());
-            Ok(raw.map(bytemuck::pod_read_unaligned::<RawTask>).collect())
-        })?;
+        // Of processes that were forked meanwhile.
+        self.receive()?;
+        let raw = read_until_whole(|| self.processes.list(&self.object, &mut self.iterators))?;
         let mut tasks: Vec<TaskAccount> = raw.iter().map(TaskAccount::from).collect();
         tasks.sort_by_key(|task| task.tid);
         Ok(tasks)
@@ -304,23 +306,18 @@ impl Cbinfo {
         let mut cost =
             Cost { events: self.cpus().iter().map(|cpu| cpu.events).sum(), run_ns: 0, runs: 0 };
         let waiting = self.waiting.iter().flat_map(Waiting::programs);
-        for program in self.object.progs().chain(waiting) {
-            let mut info = libbpf_sys::bpf_prog_info::default();
-            let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
-            // SAFETY: `info` is as long as `length` says.
-            let failed = unsafe {
-                libbpf_sys::bpf_prog_get_info_by_fd(
-                    program.as_fd().as_raw_fd(),
-                    &mut info,
-                    &mut length,
-                )
-            };
-            if failed == 0 {
-                cost.run_ns += info.run_time_ns;
-                cost.runs += info.run_cnt;
-            }
+        for (run_ns, runs) in self.object.progs().chain(waiting).filter_map(|of| runs_of(&of)) {
+            cost.run_ns += run_ns;
+            cost.runs += runs;
         }
         cost
+    }
+
+    /// How often this program ran, while its runs were counted.
+    #[cfg(test)]
+    pub(crate) fn runs_of(&self, name: &str) -> u64 {
+        let mut programs = self.object.progs();
+        runs_of(&programs.find(|program| program.name() == name).unwrap()).unwrap().1
     }
 
     fn write_settings(&self) -> Result<(), Error> {
@@ -333,20 +330,18 @@ impl Cbinfo {
     }
 
     fn iterate(&mut self, name: &'static str) -> Result<&[u8], Error> {
-        // Attached at its first use and kept: attaching costs more than a reading.
-        let link = match self.iterators.entry(name) {
-            Entry::Occupied(link) => link.into_mut(),
-            Entry::Vacant(place) => {
-                let program = self.object.progs_mut().find(|program| program.name() == name);
-                let program = program.ok_or(Error::Missing(name))?;
-                place.insert(program.attach().map_err(bpf_error("attaching a task iterator"))?)
-            }
-        };
-        let mut iterator = Iter::new(link).map_err(bpf_error("starting a task iterator"))?;
-        self.buffer.clear();
-        iterator.read_to_end(&mut self.buffer).map_err(Error::Tasks)?;
-        Ok(&self.buffer)
+        self.iterators.read(&self.object, name, None)
     }
+}
+
+/// The time that a program ran, in ns, and how often, while that was measured.
+fn runs_of(program: &Program<'_>) -> Option<(u64, u64)> {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
+    let fd = program.as_fd().as_raw_fd();
+    // SAFETY: `info` is as long as `length` says.
+    let failed = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd, &mut info, &mut length) };
+    (failed == 0).then_some((info.run_time_ns, info.run_cnt))
 }
 
 /// Reads all tasks, again while an account is not whole, for at most 50 times: a virtual CPU may have

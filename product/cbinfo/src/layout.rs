@@ -46,7 +46,7 @@ pub(crate) struct RawCpu {
 #[repr(C)]
 pub(crate) struct RawTask {
     tid: u64,
-    tgid: u64,
+    pub tgid: u64,
     start_boottime_ns: u64,
     cpu: u64,
     running: u64,

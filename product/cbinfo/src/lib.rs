@@ -25,6 +25,7 @@ mod counters;
 mod error;
 mod foreign_file;
 mod interrupt_cost;
+mod iterators;
 mod layout;
 mod malformed_functions;
 mod runtimes;
