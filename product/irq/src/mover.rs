@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use evenkeel_journal::{
     BanError, ChangedTable, DisplacedLine, Irqbalance, JournalError, LetGoLine, MovedLine,
-    PlaceError, Placed, RestoredSetting, Session, SessionOptions, SettingError, Standing,
-    SupervisedSession, SupervisorCommand, SupervisorError, TableError, TaskRef, UndoReport,
-    find_irqbalance, read_table, undo_earlier,
+    PlaceError, Placed, Session, SessionOptions, SettingError, Standing, SupervisedSession,
+    SupervisorCommand, SupervisorError, TableError, TaskRef, UndoReport, find_irqbalance,
+    read_table, undo_earlier,
 };
 
 use crate::decide::Move;
@@ -19,7 +19,8 @@ use crate::observe::Originals;
 use crate::rounds::{Actuator, Change, MovedByOther, Outcome};
 use crate::snapshot::SourceId;
 use crate::spread::Spread;
-use crate::{sysfs, threads, xps};
+use crate::threads;
+use crate::xps::SendQueues;
 
 /// Between two changes of tables: a card may pause for each.
 const TABLE_PAUSE: Duration = Duration::from_secs(1);
@@ -49,10 +50,7 @@ pub struct Mover {
     /// What the lines that an earlier `once` has moved were allowed before.
     standing: Originals,
     irqbalance: Beside,
-    /// The file of the send queue that followed a line, by the line's number.
-    send_queues: BTreeMap<u32, PathBuf>,
-    /// Lines of which another process has set the send queue since: it follows no more.
-    left_queues: BTreeSet<u32>,
+    send_queues: SendQueues,
     /// When a table was changed last.
     table_changed: Option<Instant>,
 }
@@ -87,8 +85,7 @@ impl Mover {
             placed: BTreeMap::new(),
             standing: Originals::of(&Standing::read(directory)),
             irqbalance: if takes_over { Beside::TakesOver(Vec::new()) } else { Beside::Yields },
-            send_queues: BTreeMap::new(),
-            left_queues: BTreeSet::new(),
+            send_queues: SendQueues::default(),
             table_changed: None,
         })
     }
@@ -160,45 +157,6 @@ impl Mover {
         }
     }
 
-    /// Has the send queue of a line that was moved follow it. That it cannot is no reason to move the
-    /// line back.
-    fn have_send_queue_follow(&mut self, line: u32, step: &Move) -> Result<(), MoveError> {
-        if self.left_queues.contains(&line) {
-            return Ok(());
-        }
-        let following = xps::following(&self.root, line, &step.name, step.to);
-        let Some((file, mask)) = following else { return Ok(()) };
-        match self.session.supervised()?.change_setting(&file, &mask) {
-            Ok(true) => {
-                // If another device had this name, the session has restored the queue of that device.
-                self.send_queues.retain(|_, known| *known != file);
-                self.send_queues.insert(line, file);
-            }
-            // It has that mask, as before the first move; or another process has set it since.
-            Ok(false) => {
-                self.send_queues.remove(&line);
-                if sysfs::text(&file).is_some_and(|now| now != mask) {
-                    self.left_queues.insert(line);
-                }
-            }
-            Err(SettingError::Journal(why)) => return Err(why.into()),
-            Err(why) => tracing::debug!("{why}"),
-        }
-        Ok(())
-    }
-
-    /// Has the send queue of a line that is not moved any more be as it was before.
-    fn restore_send_queue(&mut self, line: u32) {
-        let Some(file) = self.send_queues.remove(&line) else { return };
-        match self.session.session().restore_setting(&file) {
-            Ok(RestoredSetting::Kept { .. }) => {
-                self.left_queues.insert(line);
-            }
-            Ok(_) => {}
-            Err(why) => tracing::debug!("{why}"),
-        }
-    }
-
     /// Takes everything back.
     pub fn close(self) -> UndoReport {
         self.session.close()
@@ -230,7 +188,7 @@ impl Actuator for Mover {
         let after = numbers_of_lines(session);
         for line in before.difference(&after) {
             self.session.session().allow_line(*line);
-            self.restore_send_queue(*line);
+            self.send_queues.restore(self.session.session(), *line);
         }
         let by_other = |LetGoLine { number, name, found }| {
             Change::ByOther(MovedByOther { source: SourceId::Line(number), name, found })
@@ -283,8 +241,11 @@ impl Actuator for Mover {
         };
         self.allow_unless_moved(line);
         match outcome {
-            Outcome::Moved => self.have_send_queue_follow(line, step)?,
-            Outcome::LetGo { .. } => self.restore_send_queue(line),
+            Outcome::Moved => {
+                let session = self.session.supervised()?;
+                self.send_queues.follow(session, &self.root, line, step)?;
+            }
+            Outcome::LetGo { .. } => self.send_queues.restore(self.session.session(), line),
             Outcome::Nothing | Outcome::Refused { .. } => {}
         }
         Ok(outcome)
@@ -531,6 +492,36 @@ mod tests {
         assert_eq!(value(&mask), "4");
         assert!(mover.close().is_clean());
         assert_eq!((value(&file), value(&mask)), ("0-1".to_owned(), "4".to_owned()));
+    }
+
+    #[test]
+    fn a_send_queue_that_is_left_alone_is_known_by_its_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let [_, mask] = put_line_with_queue(root);
+        put_line(root, 5);
+        fs::write(root.join("sys/devices/pci0/msi_irqs/5"), "").unwrap();
+        let other = root.join("sys/class/net/eth0/queues/tx-1/xps_cpus");
+        fs::create_dir(other.parent().unwrap()).unwrap();
+        fs::write(&other, "1\n").unwrap();
+        let mut mover = yielding(root);
+        let mut move_line = |line: u32, queue: u32, to| {
+            let name = format!("eth0-TxRx-{queue}");
+            fs::write(root.join(format!("sys/kernel/irq/{line}/actions")), &name).unwrap();
+            let step = Move { source: SourceId::Line(line), name, ..with_queue(to) };
+            assert_eq!(mover.carry_out(&step).unwrap(), Outcome::Moved);
+            [value(&mask), value(&other)]
+        };
+        assert_eq!(move_line(4, 0, 1), ["2", "1"]);
+        fs::write(&mask, "4\n").unwrap();
+        assert_eq!(move_line(4, 0, 0), ["4", "1"]);
+        // The queue gets another line, and another queue the line.
+        assert_eq!(move_line(5, 0, 1), ["4", "1"]);
+        assert_eq!(move_line(4, 1, 1), ["4", "2"]);
+        // Another device gets the name.
+        fs::write(root.join("sys/class/net/eth0/ifindex"), "3\n").unwrap();
+        assert_eq!(move_line(5, 0, 0), ["1", "2"]);
+        assert!(mover.close().is_clean());
     }
 
     #[test]

@@ -4,19 +4,87 @@
 //! Left as they are: a queue that is assigned to no CPU, on a device that has not one send queue for
 //! each queue that receives; a queue that the CPU uses already; a line that only sends.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use evenkeel_journal::{JournalError, RestoredSetting, Session, SettingError};
+
+use crate::decide::Move;
 use crate::sysfs;
 
-/// The file of the send queue that belongs to a line, and what is written to it to have this CPU use
-/// that queue; `None`: it is left as it is.
-pub(crate) fn following(root: &Path, line: u32, name: &str, cpu: u32) -> Option<(PathBuf, String)> {
+/// A send queue: the number of its device (`ifindex`), and its own. `ethtool -L` gives queues other lines
+/// and lines other queues, and a device may get another name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Queue {
+    device: String,
+    number: u32,
+}
+
+/// The send queues that follow their lines.
+#[derive(Debug, Default)]
+pub(crate) struct SendQueues {
+    /// Those that followed a line, by the line's number, with the file that was written.
+    moved: BTreeMap<u32, (Queue, PathBuf)>,
+    /// Those that another process has set since: they follow no more.
+    left: BTreeSet<Queue>,
+}
+
+impl SendQueues {
+    /// Has the send queue of a line that was moved follow it. That it cannot is no reason to move the
+    /// line back.
+    pub fn follow(
+        &mut self,
+        session: &mut Session,
+        root: &Path,
+        line: u32,
+        step: &Move,
+    ) -> Result<(), JournalError> {
+        let following = following(root, line, &step.name, step.to);
+        let following = following.filter(|(queue, ..)| !self.left.contains(queue));
+        let Some((queue, file, mask)) = following else { return Ok(()) };
+        match session.change_setting(&file, &mask) {
+            Ok(true) => {
+                // If another device had this name, the session has restored the queue of that device.
+                self.moved.retain(|_, (_, known)| *known != file);
+                self.moved.insert(line, (queue, file));
+            }
+            // It has that mask, as before the first move; or another process has set it since.
+            Ok(false) => {
+                self.moved.remove(&line);
+                if sysfs::text(&file).is_some_and(|now| now != mask) {
+                    self.left.insert(queue);
+                }
+            }
+            Err(SettingError::Journal(why)) => return Err(why),
+            Err(why) => tracing::debug!("{why}"),
+        }
+        Ok(())
+    }
+
+    /// Has the send queue of a line that is not moved any more be as it was before.
+    pub fn restore(&mut self, session: &mut Session, line: u32) {
+        let Some((queue, file)) = self.moved.remove(&line) else { return };
+        match session.restore_setting(&file) {
+            Ok(RestoredSetting::Kept { .. }) => {
+                self.left.insert(queue);
+            }
+            Ok(_) => {}
+            Err(why) => tracing::debug!("{why}"),
+        }
+    }
+}
+
+/// The send queue that belongs to a line, its file, and what is written to it to have this CPU use that
+/// queue; `None`: it is left as it is.
+fn following(root: &Path, line: u32, name: &str, cpu: u32) -> Option<(Queue, PathBuf, String)> {
     let devices = sysfs::devices(root);
     let device = devices.get(&line)?;
     let queue = sysfs::queue(name).filter(|_| sysfs::is_for_receiving(name))?;
-    let queues = root.join("sys/class/net").join(device).join("queues");
+    let directory = root.join("sys/class/net").join(device);
+    let queues = directory.join("queues");
     let file = queues.join(format!("tx-{queue}/xps_cpus"));
+    let queue = Queue { device: sysfs::text(&directory.join("ifindex"))?, number: queue };
     // A device with one send queue refuses to read it.
     let before = sysfs::text(&file)?;
     let now = sysfs::from_hex(&before)?;
@@ -29,7 +97,7 @@ pub(crate) fn following(root: &Path, line: u32, name: &str, cpu: u32) -> Option<
     if is_left {
         return None;
     }
-    Some((file, mask_like(&before, cpu)?))
+    Some((queue, file, mask_like(&before, cpu)?))
 }
 
 /// How many queues for sending are in this directory.
@@ -87,6 +155,7 @@ mod tests {
             fs::write(listed.join(line.to_string()), "").unwrap();
         }
         std::os::unix::fs::symlink(&place, device.join("device")).unwrap();
+        fs::write(device.join("ifindex"), "2\n").unwrap();
         for (queue, mask) in masks.iter().enumerate() {
             let queue = device.join(format!("queues/tx-{queue}"));
             fs::create_dir_all(&queue).unwrap();
@@ -101,7 +170,9 @@ mod tests {
         let root = root.path();
         let device = put_device(root, ["0", "1"]);
         let file = |queue: u32| device.join(format!("queues/tx-{queue}/xps_cpus"));
-        let of = |line, name: &str, cpu| following(root, line, name, cpu);
+        let of = |line, name: &str, cpu| {
+            following(root, line, name, cpu).map(|(_, file, mask)| (file, mask))
+        };
         // Assigned to another CPU, or to none on a device with a send queue for each line.
         assert_eq!(of(31, "virtio0-input.1", 1), Some((file(1), "2".to_owned())));
         assert_eq!(of(30, "virtio0-input.0", 2), Some((file(0), "4".to_owned())));
