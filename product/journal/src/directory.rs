@@ -1,7 +1,7 @@
 //! Where journals lie. An undo acts on what it reads there, as root perhaps, so no other user may have
 //! put it there: the directory is no symbolic link, belongs to this user, and no other can write to it.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -59,6 +59,16 @@ pub(crate) fn journal_dir(dir: &Path) -> Result<PathBuf, JournalError> {
     let path = dir.join("journal");
     ensure_private(&path, 0o700)?;
     Ok(path)
+}
+
+/// Has systemd-tmpfiles leave a directory alone while it is open here: what is below `/tmp` and has not
+/// changed for days is removed, unless its directory, or one above that, has a lock of flock(2)
+/// (tmpfiles.d(5)). Where the lock is taken, systemd-tmpfiles is at work there, or another user is, for
+/// which no process may wait: the next call takes it.
+pub(crate) fn keep_from_ageing(directory: &File) {
+    if let Err(why) = directory.try_lock_shared() {
+        tracing::debug!("the directory of the journal is not locked: {why}");
+    }
 }
 
 /// The effective user id.

@@ -2,10 +2,11 @@
 //! writes each entry before its change, changes settings, and restores everything when it closes.
 //! `place` adds what a session does with threads.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::device;
-use crate::directory::journal_dir;
+use crate::directory::{journal_dir, keep_from_ageing};
 use crate::entry::{Entry, Persistent, Setting, SettingEnd};
 use crate::file::{JournalError, JournalFile};
 use crate::hotplug::Looks;
@@ -33,6 +34,8 @@ pub struct SessionOptions {
 #[derive(Debug)]
 pub struct Session {
     file: JournalFile,
+    /// The directory of all files of this process, which is kept from ageing.
+    directory: Option<File>,
     header: Entry,
     pub(crate) state: JournalState,
     /// The next free [`crate::entry::Pin::id`].
@@ -53,10 +56,13 @@ impl Session {
         let header = own_header(options.command)?;
         let writer = header.writer;
         let header = Entry::Header(header);
-        let file =
-            JournalFile::create(&journal_dir(dir)?, &writer, &header, options.compact_bytes)?;
+        let journals = journal_dir(dir)?;
+        let directory = File::open(dir).ok();
+        directory.iter().for_each(keep_from_ageing);
+        let file = JournalFile::create(&journals, &writer, &header, options.compact_bytes)?;
         Ok(Self {
             file,
+            directory,
             header,
             state: JournalState::default(),
             next_id: 1,
@@ -183,6 +189,7 @@ impl Session {
 
     /// Writes an entry that must be in the journal before its change is made.
     pub(crate) fn write(&mut self, entry: Entry) -> Result<(), JournalError> {
+        self.directory.iter().for_each(keep_from_ageing);
         self.file.append(&entry)?;
         self.state.apply(&entry);
         Ok(())

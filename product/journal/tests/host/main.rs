@@ -2,6 +2,7 @@
 //! any user; a test that needs root or two CPUs says so when it is skipped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod ageing;
 mod cpuset;
 mod crash;
 mod damage;
