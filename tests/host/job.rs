@@ -245,6 +245,20 @@ fn a_task_runs_whatever_evenkeel_finds() {
     without(&mut task(&host, "", "/bin/sh", &arguments), "config.toml");
 }
 
+/// A command that was started is neither left nor started again, whatever the kernel refuses evenkeel.
+#[test]
+fn a_command_is_waited_for_where_the_kernel_refuses_to_wait() {
+    let host = Host::new();
+    let script = "echo started; prlimit --nofile=0 --pid $PPID; sleep 0.3; exit 3";
+    let run = &mut host.evenkeel(["run", "-q", "--", "sh", "-c", script]);
+    for command in [run, &mut task(&host, "-q", "/bin/sh", &["-c", script])] {
+        let ended = output(command);
+        assert_eq!((ended.status.code(), text(&ended.stdout)), (Some(3), "started\n".into()));
+        let said = text(&ended.stderr);
+        assert!(!said.contains("start") && !said.contains("without evenkeel"), "{said}");
+    }
+}
+
 /// As much as without evenkeel: the process that it could not fork is not needed.
 #[test]
 fn a_task_that_cannot_be_forked_runs() {

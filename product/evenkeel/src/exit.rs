@@ -17,7 +17,8 @@ pub const CODES: [(&str, &str); 6] = [
     (
         "1",
         "Not reached, or over: a checked configuration file is wrong, a record is missing, a change \
-         cannot be undone, the device is gone, the kernel ended the keel.",
+         cannot be undone, the device is gone, the kernel ended the keel, a command that was started \
+         cannot be waited for.",
     ),
     (
         "2",

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use evenkeel_host::{
-    BalancedBy, ChildError, Launch, Options, Origin, SharesStatus, Summary, not_started, run,
+    BalancedBy, Launch, Options, Origin, RunError, SharesStatus, Summary, run, without_end,
 };
 use evenkeel_journal::{failpoint, runtime_dir};
 use schemars::JsonSchema;
@@ -31,30 +31,31 @@ use crate::{daemon_client, launcher, rights, supervisor, threads};
 ///
 /// # Errors
 /// A flag is invalid, or the file of `--json` cannot be written: the command is not started. A command
-/// that cannot be started gives an exit code instead.
+/// that cannot be started or waited for gives an exit code instead.
 pub fn main(args: RunArgs, config: Config, origin: Origin) -> Result<i32> {
     match run_command(args, config, origin) {
-        Err(Failure::NotStarted(why)) => {
+        Err(Failure::Run(why)) => {
             say(&format!("evenkeel: {why}\n"));
-            Ok(i32::from(why.exit_code()))
+            Ok(why.exit_code())
         }
         Err(Failure::Refused(why)) => Err(why),
         Ok(code) => Ok(code),
     }
 }
 
-/// Why the command does not run.
+/// Why it is not known how the command ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// A flag or the configuration is invalid.
     #[error(transparent)]
     Refused(#[from] anyhow::Error),
-    /// It cannot be started.
+    /// It cannot be started, or not be waited for.
     #[error(transparent)]
-    NotStarted(#[from] ChildError),
+    Run(#[from] RunError),
 }
 
-/// Does the same, and leaves it to the caller what becomes of a command that does not run.
+/// Does the same, and leaves it to the caller what becomes of a command that does not run. One that was
+/// started ([`RunError::Lost`]) must not be started again.
 ///
 /// # Errors
 /// All of [`Failure`].
@@ -158,7 +159,7 @@ pub fn run_command(args: RunArgs, config: Config, origin: Origin) -> Result<i32,
         Err(why) => {
             // Or the report of an earlier run would pass for that of this one.
             if let Some(file) = report {
-                write_report(file, &not_started(&launch, &balancing, &why), None);
+                write_report(file, &without_end(&launch, &balancing, &why), None);
             }
             return Err(why.into());
         }

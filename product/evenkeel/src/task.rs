@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use evenkeel_host::{ChildError, Origin, exec};
+use evenkeel_host::{ChildError, Origin, RunError, exec};
 
 use crate::cli::{Cli, Command, RunArgs};
 use crate::{config, run, terminal};
@@ -69,7 +69,11 @@ impl Task {
         match run::run_command(args, config::load(None)?, origin) {
             Ok(code) => Ok(code),
             Err(run::Failure::Refused(why)) => Err(why),
-            Err(run::Failure::NotStarted(why)) => Err(why.into()),
+            Err(run::Failure::Run(RunError::NotStarted(why))) => Err(why.into()),
+            Err(run::Failure::Run(why @ RunError::Lost(_))) => {
+                say(&why.to_string());
+                Ok(why.exit_code())
+            }
         }
     }
 

@@ -76,7 +76,7 @@ pub enum ChildError {
         source: io::Error,
     },
     /// A system call failed that does not depend on the command.
-    #[error("cannot start or wait for the command: {0}")]
+    #[error("cannot start the command: {0}")]
     System(#[from] Errno),
 }
 
@@ -87,6 +87,27 @@ impl ChildError {
             Self::NotFound { .. } => 127,
             Self::NotExecutable { .. } => 126,
             Self::System(_) => 125,
+        }
+    }
+}
+
+/// Why a run does not tell how its command ended.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The command does not run.
+    #[error(transparent)]
+    NotStarted(#[from] ChildError),
+    /// It was started, and may run on: it must not be started again.
+    #[error("the command was started, but cannot be waited for: {0}")]
+    Lost(#[from] Errno),
+}
+
+impl RunError {
+    /// The exit code of a shell in this case.
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Self::NotStarted(why) => i32::from(why.exit_code()),
+            Self::Lost(_) => 1,
         }
     }
 }
@@ -259,7 +280,7 @@ impl Child {
     ///
     /// # Errors
     /// The signals or the state of the command cannot be read.
-    pub fn handle_signals(&self) -> Result<Option<End>, ChildError> {
+    pub fn handle_signals(&self) -> Result<Option<End>, Errno> {
         while let Some(info) = self.signals.read_signal()? {
             let number = info.ssi_signo as i32;
             if number == libc::SIGTERM {
@@ -304,7 +325,7 @@ impl Child {
         self.signals_all.is_none() && is_for_a_shell(libc::WSTOPSIG(status))
     }
 
-    fn collect(&self) -> Result<Option<End>, ChildError> {
+    fn collect(&self) -> Result<Option<End>, Errno> {
         loop {
             let mut status = 0;
             // SAFETY: the kernel writes one integer. Not by nix, which reports the end by a real-time
@@ -326,7 +347,7 @@ impl Child {
                     let _ = kill(self.pid, Signal::SIGCONT);
                 }
                 Ok(_) | Err(Errno::EINTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
         }
     }

@@ -87,7 +87,7 @@ pub mod working_set;
 
 pub use balancer::{Balancer, BalancerError};
 pub use calibrate::calibrate;
-pub use child::{Child, ChildError, End, Origin, exec};
+pub use child::{Child, ChildError, End, Origin, RunError, exec};
 pub use decision::{CpuChange, Decision, DecisionCpu, DecisionInWords, Refusal};
 pub use figures::{CpuFigures, Figures, TaskFigures};
 pub use job::{BalancedBy, Job};
@@ -97,7 +97,7 @@ pub use options::{Options, Placement};
 pub use place::GuardedError;
 pub use proof::{Gain, Pace, Proven};
 pub use reading::{CpuFacts, CpuReading, Freedom, ProgramReading, Reading, TaskReading, Watched};
-pub use run::{not_started, run};
+pub use run::{run, without_end};
 pub use served::ServedError;
 pub use shares::{CpuWeight, SharesStatus};
 pub use status_file::{ProgramStatus, StatusFileError, folder as status_folder, read_status_files};

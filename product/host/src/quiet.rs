@@ -9,14 +9,14 @@ use evenkeel_journal::effective_cpuset;
 use evenkeel_machine::{CpuSet, Machine};
 use nix::poll::{PollFd, PollFlags};
 
-use crate::child::{Child, ChildError};
+use crate::child::Child;
 use crate::clock::monotonic_ns;
 use crate::launch::Launch;
 use crate::observe::AccountingChoice;
 use crate::options::Options;
 use crate::publish::Published;
 use crate::signs::{Sign, Signs, Texts, unequal_speeds};
-use crate::wait::wait_readable;
+use crate::wait::wait_beside_command;
 
 /// The times between the first looks ...
 const FIRST_NS: [u64; 4] = [50_000_000, 100_000_000, 200_000_000, 400_000_000];
@@ -96,12 +96,12 @@ impl Quiet {
         &mut self,
         child: &Child,
         detect: impl Fn() -> Option<Machine>,
-    ) -> Result<Option<Sign>, ChildError> {
+    ) -> Option<Sign> {
         let left_ns = self.due_ns.saturating_sub(monotonic_ns());
         if left_ns > 0 {
             let mut readable = [PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
-            wait_readable(&mut readable, Some(Duration::from_nanos(left_ns)))?;
-            return Ok(None);
+            wait_beside_command(&mut readable, Some(Duration::from_nanos(left_ns)));
+            return None;
         }
         let sign = self.look(detect);
         self.due_ns = monotonic_ns() + FIRST_NS.get(self.looks).copied().unwrap_or(LATER_NS);
@@ -110,7 +110,7 @@ impl Quiet {
         if sign.is_none() && self.looks == 1 {
             self.published.write(true);
         }
-        Ok(sign)
+        sign
     }
 
     fn look(&mut self, detect: impl Fn() -> Option<Machine>) -> Option<Sign> {

@@ -7,10 +7,11 @@ use std::time::Duration;
 use evenkeel_journal::{Session, SessionOptions, SupervisedSession, TaskRef, undo_earlier};
 use evenkeel_machine::Machine;
 use evenkeel_shares::environment::{PAGE_VARIABLE, PRELOAD_VARIABLE, with_library};
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
 use crate::balancer::Balancer;
-use crate::child::{Child, ChildError, End};
+use crate::child::{Child, End, RunError};
 use crate::clock::{monotonic_ns, own_cpu_ns};
 use crate::decision::Decision;
 use crate::job::{BalancedBy, Job};
@@ -25,7 +26,7 @@ use crate::shares::Shares;
 use crate::signs::Signs;
 use crate::summary::{Alike, JobSummary, Run, Summary, Totals};
 use crate::trace::Trace;
-use crate::wait::wait_readable;
+use crate::wait::wait_beside_command;
 use crate::watch_requests::WatchRequests;
 
 /// A command that ends sooner is never observed: loading the accounting slows down what runs meanwhile
@@ -45,14 +46,14 @@ const SHORT_NS: u64 = 10_000_000;
 /// parent.
 ///
 /// # Errors
-/// The command cannot be started. A command that cannot be balanced is no error: it runs on, and the
-/// summary says why.
+/// All of [`RunError`]. A command that cannot be balanced is no error: it runs on, and the summary says
+/// why.
 pub fn run(
     launch: &Launch,
     options: Options,
     started: impl FnOnce(u32) -> BalancedBy,
     machine: impl Fn() -> Option<Machine>,
-) -> Result<(End, Option<Summary>), ChildError> {
+) -> Result<(End, Option<Summary>), RunError> {
     let (shares, mut variables) = share_loops(launch, &options);
     variables.extend(launch.environment.iter().cloned());
     let child = Child::start(&launch.command, &variables, launch.origin)?;
@@ -119,11 +120,11 @@ pub fn run(
         }
         stage = match stage {
             Stage::Balanced(mut balancing) => {
-                balancing.wait(&child, &mut trace)?;
+                balancing.wait(&child, &mut trace);
                 Stage::Balanced(balancing)
             }
             Stage::Quiet(mut quiet) => {
-                let sign = quiet.wait(&child, &machine)?;
+                let sign = quiet.wait(&child, &machine);
                 if sign.is_none() && !job.is_some_and(Job::has_balancer) {
                     Stage::Quiet(quiet)
                 } else {
@@ -141,7 +142,8 @@ pub fn run(
                 }
             }
             stage @ (Stage::Alone | Stage::Joined | Stage::Left(_) | Stage::Over(_)) => {
-                wait_readable(&mut [PollFd::new(child.signal_fd(), PollFlags::POLLIN)], None)?;
+                let mut readable = [PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
+                wait_beside_command(&mut readable, None);
                 stage
             }
         };
@@ -253,7 +255,7 @@ fn share_loops(launch: &Launch, options: &Options) -> (Option<Shares>, Vec<(OsSt
 }
 
 /// How the command ended, if it did before a time on the monotonic clock.
-fn wait_for_end(child: &Child, until_ns: u64) -> Result<Option<End>, ChildError> {
+fn wait_for_end(child: &Child, until_ns: u64) -> Result<Option<End>, Errno> {
     loop {
         if let Some(end) = child.handle_signals()? {
             return Ok(Some(end));
@@ -263,7 +265,7 @@ fn wait_for_end(child: &Child, until_ns: u64) -> Result<Option<End>, ChildError>
             return Ok(None);
         }
         let mut readable = [PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
-        wait_readable(&mut readable, Some(Duration::from_nanos(left_ns)))?;
+        wait_beside_command(&mut readable, Some(Duration::from_nanos(left_ns)));
     }
 }
 
@@ -345,7 +347,7 @@ impl Balancing {
     }
 
     /// Sleeps until there is something to do, and does it.
-    fn wait(&mut self, child: &Child, trace: &mut Trace) -> Result<(), ChildError> {
+    fn wait(&mut self, child: &Child, trace: &mut Trace) {
         if let Some((_, since_ns)) = self.rest.current() {
             let left_ns = self.rest.until_ns().saturating_sub(monotonic_ns());
             if left_ns == 0 {
@@ -354,20 +356,20 @@ impl Balancing {
                 } else {
                     self.wake(since_ns, trace);
                 }
-                return Ok(());
+                return;
             }
             let patience = self.patience(left_ns);
             let mut readable = vec![PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
             readable.extend(self.watch_requests.iter().flat_map(WatchRequests::poll_fds));
-            wait_readable(&mut readable, Some(patience))?;
+            wait_beside_command(&mut readable, Some(patience));
             self.take_wishes(trace);
-            return Ok(());
+            return;
         }
         let due_ns = self.balancer.due_ns().unwrap_or(u64::MAX);
         let left_ns = due_ns.saturating_sub(monotonic_ns());
         if left_ns == 0 {
             self.balance(trace);
-            return Ok(());
+            return;
         }
         let patience = self.patience(left_ns);
         let mut readable = vec![PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
@@ -376,13 +378,12 @@ impl Balancing {
         if let Some(cbinfo) = self.balancer.observer().cbinfo() {
             readable.push(PollFd::new(cbinfo.event_fd(), PollFlags::POLLIN));
         }
-        wait_readable(&mut readable, Some(patience))?;
+        wait_beside_command(&mut readable, Some(patience));
         let events = readable.get(others).is_some_and(|fd| fd.any() == Some(true));
         self.take_wishes(trace);
         if events && let Err(why) = self.balancer.handle_events() {
             tracing::warn!("{why}");
         }
-        Ok(())
     }
 
     /// How long to wait, at most so many ns: a request that was read may be answered before.
@@ -507,9 +508,9 @@ impl Balancing {
     }
 }
 
-/// The summary of a command that could not be started.
-pub fn not_started(launch: &Launch, options: &Options, why: &ChildError) -> Summary {
-    let end = End::Exited(i32::from(why.exit_code()));
+/// The summary of a command of which the end is not known.
+pub fn without_end(launch: &Launch, options: &Options, why: &RunError) -> Summary {
+    let end = End::Exited(why.exit_code());
     Summary::new(Run::unobserved(launch, options, end, 0), &Totals::default())
 }
 
@@ -545,5 +546,38 @@ impl Run {
             own_cpu_ns: 0,
             startup_cpu_ns: own_cpu_ns(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::child::Origin;
+
+    /// What is started again by the caller must not have been started.
+    #[test]
+    fn a_command_that_was_started_is_lost_and_not_one_that_was_not() {
+        let launch = |command: &str| Launch {
+            command: vec![command.into()],
+            origin: Origin::default(),
+            override_user: false,
+            dir: None,
+            supervisor: |_| None,
+            shares: None,
+            explain: None,
+            trace: None,
+            signals_all: None,
+            environment: Vec::new(),
+            threads: None,
+            step: None,
+        };
+        // Another part of the process waits for the command first.
+        let take_end = |pid| {
+            nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(pid as i32), None).unwrap();
+            BalancedBy::ThisProcess
+        };
+        let outcome = |command| run(&launch(command), Options::by_procfs(), take_end, || None);
+        assert!(matches!(outcome("true"), Err(RunError::Lost(Errno::ECHILD))));
+        assert!(matches!(outcome("no-such-command"), Err(RunError::NotStarted(_))));
     }
 }
