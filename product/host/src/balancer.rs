@@ -33,7 +33,7 @@ use crate::summary::Totals;
 use crate::threads::{ThreadWatch, Threads};
 use crate::waits::{ThreadTimes, Waits};
 
-use places::{Place, places};
+use places::{Place, not_to_visit, places};
 
 /// Why a round failed.
 #[derive(Debug, thiserror::Error)]
@@ -477,7 +477,7 @@ impl Balancer {
             !threads.is_some_and(|threads| threads.is_full(process)) && is_young()
         };
         let pins: BTreeMap<TaskId, u32> = plan.pins.iter().map(|pin| (pin.task, pin.cpu)).collect();
-        let mut placer = Placer::new(session);
+        let mut placer = Placer::new(session, not_to_visit(snapshot));
         for Place { task: id, from, to, reason } in places(plan, snapshot) {
             let Some(process) = processes.get(&id).copied() else { continue };
             let is_held = pins.contains_key(&id);

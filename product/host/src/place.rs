@@ -27,6 +27,8 @@ pub enum GuardedError {
 pub(crate) struct Placer<'a> {
     guarded: &'a mut SupervisedSession,
     visits: Option<Visits>,
+    /// CPUs that the balancer does not go to: it might not run there for as long as real-time tasks do.
+    not_to_visit: CpuSet,
     /// Where tasks were put since then.
     taken: CpuSet,
     softly: Vec<TaskRef>,
@@ -37,10 +39,11 @@ pub(crate) struct Placer<'a> {
 }
 
 impl<'a> Placer<'a> {
-    pub fn new(guarded: &'a mut SupervisedSession) -> Self {
+    pub fn new(guarded: &'a mut SupervisedSession, not_to_visit: CpuSet) -> Self {
         Self {
             guarded,
             visits: None,
+            not_to_visit,
             taken: CpuSet::new(),
             softly: Vec::new(),
             yielded: 0,
@@ -89,6 +92,9 @@ impl<'a> Placer<'a> {
     }
 
     fn visit(&mut self, cpu: u32) {
+        if self.not_to_visit.contains(cpu) {
+            return;
+        }
         match &self.visits {
             Some(visits) => drop(visits.go_on(cpu)),
             None => self.visits = Visits::begin(cpu),
@@ -175,7 +181,7 @@ mod tests {
         let masks = || tasks.each_ref().map(mask);
         // Twice: the second time their masks are known.
         for (x, y) in [(first, last), (last, first)] {
-            let mut placer = Placer::new(&mut guarded);
+            let mut placer = Placer::new(&mut guarded, CpuSet::new());
             let placed = placer.place(&tasks[0], x, y, Placement::Soft).unwrap();
             assert_eq!(placed, Placed::Pinned);
             assert_eq!(masks(), [only(y), own.clone()]);
@@ -198,7 +204,7 @@ mod tests {
         let mut sleepers = [sleeper(), sleeper(), sleeper(), sleeper()];
         let tasks = sleepers.each_ref().map(|(_, task)| *task);
         let masks = || tasks.each_ref().map(mask);
-        let mut placer = Placer::new(&mut guarded);
+        let mut placer = Placer::new(&mut guarded, CpuSet::new());
         placer.place(&tasks[0], first, last, Placement::Soft).unwrap();
         placer.place(&tasks[1], last, first, Placement::Soft).unwrap();
         placer.place(&tasks[2], first, last, Placement::Hard).unwrap();
@@ -212,6 +218,28 @@ mod tests {
     }
 
     #[test]
+    fn a_task_leaves_a_cpu_that_is_not_to_be_visited_all_the_same() {
+        let test = "a_task_leaves_a_cpu_that_is_not_to_be_visited_all_the_same";
+        let Some((own, first, last)) = two_cpus(test) else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let session = Session::open(folder.path(), SessionOptions::default()).unwrap();
+        let mut guarded = SupervisedSession::new(session, |_| None);
+        let mut sleepers = [sleeper(), sleeper()];
+        let tasks = sleepers.each_ref().map(|(_, task)| *task);
+        let balancer = || affinity::get(nix::unistd::gettid().as_raw()).unwrap();
+        let mut placer = Placer::new(&mut guarded, only(first));
+        placer.place(&tasks[0], first, last, Placement::Soft).unwrap();
+        assert_eq!((mask(&tasks[0]), balancer()), (only(last), own.clone()));
+        drop(placer);
+        let mut placer = Placer::new(&mut guarded, only(first));
+        placer.place(&tasks[1], last, first, Placement::Soft).unwrap();
+        assert_eq!((mask(&tasks[1]), balancer()), (only(first), only(last)));
+        drop(placer);
+        assert_eq!((mask(&tasks[1]), balancer()), (own.clone(), own));
+        end(&mut sleepers);
+    }
+
+    #[test]
     fn a_mask_that_its_user_sets_before_the_release_is_counted() {
         let test = "a_mask_that_its_user_sets_before_the_release_is_counted";
         let Some((_, first, last)) = two_cpus(test) else { return };
@@ -221,7 +249,7 @@ mod tests {
         let mut sleepers = [sleeper()];
         let task = sleepers[0].1;
         let mut totals = Totals::default();
-        let mut placer = Placer::new(&mut guarded);
+        let mut placer = Placer::new(&mut guarded, CpuSet::new());
         placer.place(&task, first, last, Placement::Soft).unwrap();
         affinity::set(task.tid, &only(first)).unwrap();
         assert!(placer.end(&mut totals).is_empty());
