@@ -13,6 +13,14 @@ impl CpuView {
         self.weighted(interval_ns.saturating_sub(self.noise_ns.saturating_add(self.rt_ns)))
     }
 
+    /// Whether real-time and deadline tasks left next to nothing of the CPU in the interval, less than a
+    /// hundredth. Where the kernel keeps no time back from them, a fair-class task that comes there may
+    /// wait until they are done.
+    pub fn is_starved(&self, interval_ns: u64) -> bool {
+        let left_ns = interval_ns.saturating_sub(self.noise_ns.saturating_add(self.rt_ns));
+        left_ns.saturating_mul(100) < interval_ns && self.rt_ns > self.noise_ns
+    }
+
     /// What a task of the program gets of the CPU in the interval, beside the tasks of other programs.
     pub fn given_ns(&self, interval_ns: u64) -> u64 {
         ecpt(self.effective_ns(interval_ns), 1000 + u64::from(self.foreign_milli))
@@ -98,6 +106,16 @@ mod tests {
         assert_eq!(cpu(512, 400, 200).paper_effective_ns(1000), 300);
         // Noise above the interval (clock skew) must not wrap.
         assert_eq!(cpu(1024, 1200, 0).effective_ns(1000), 0);
+    }
+
+    #[test]
+    fn a_cpu_is_starved_by_real_time_tasks_alone() {
+        for (noise_ns, rt_ns, is_starved) in
+            [(0, 1000, true), (300, 695, true), (0, 990, false), (995, 0, false), (600, 395, false)]
+        {
+            let view = cpu(1024, noise_ns, rt_ns);
+            assert_eq!(view.is_starved(1000), is_starved, "{noise_ns} {rt_ns}");
+        }
     }
 
     #[test]

@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::{MS, allowed, apply, cpu, decide, fixed, id, moves, received, snapshot, task};
+use common::{
+    INTERVAL_NS, MS, allowed, apply, cpu, decide, fixed, id, moves, received, snapshot, task,
+};
 use evenkeel_capability::{
     CpuView, LagParameters, Plan, Policy, Preference, Reason, State, TaskView,
 };
@@ -52,6 +54,13 @@ fn few_tasks_go_to_the_cpus_that_need_less_energy_at_once_and_are_kept_there() {
         "{said}"
     );
     assert!(said.contains("2 CPUs that need less energy are enough"), "{said}");
+}
+
+#[test]
+fn a_cpu_that_real_time_tasks_have_is_not_chosen() {
+    let starved = CpuView { rt_ns: INTERVAL_NS, ..slow(2) };
+    let cpus = vec![fast(0), fast(1), starved, slow(3)];
+    assert_eq!(moves(&first(cpus, vec![task(1, 0), task(2, 1)])), [(2, 1, 3)]);
 }
 
 #[test]

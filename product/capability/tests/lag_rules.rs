@@ -11,7 +11,8 @@ use common::{
     snapshot, task,
 };
 use evenkeel_capability::{
-    CpuView, LagParameters, Plan, Policy, Preference, Reason, Snapshot, State, TaskView,
+    Barriers, CpuView, LagParameters, Plan, Policy, Preference, Reason, Seen, Snapshot, State,
+    TaskView,
 };
 
 fn lag() -> State {
@@ -500,4 +501,80 @@ fn a_task_that_shares_its_core_falls_behind() {
         }));
     }
     assert_eq!(was_alone.into_iter().collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+/// The same CPU, all of which real-time tasks have.
+fn starved(number: u32) -> CpuView {
+    CpuView { rt_ns: INTERVAL_NS, rt_milli: 1000, ..cpu(number) }
+}
+
+/// Where the kernel keeps no time back for it, a task would not run there at all.
+#[test]
+fn no_task_is_moved_to_a_cpu_that_real_time_tasks_have() {
+    // Two tasks share a CPU, and the other one had time for one of them until now.
+    let mut view = snapshot(vec![cpu(0), cpu(1)], vec![task(1, 0), task(2, 0)]);
+    let mut state = lag();
+    assert_eq!(moves(&decide(&view, &mut state)), []);
+    view.cpus[1] = starved(1);
+    for _ in 0..20 {
+        assert_eq!(moves(&decide(&view, &mut state)), []);
+    }
+    // They are done.
+    view.cpus[1] = cpu(1);
+    let moved = (0..5).any(|_| moves(&decide(&view, &mut state)) == [(1, 0, 1)]);
+    assert!(moved);
+}
+
+#[test]
+fn a_task_that_real_time_tasks_keep_from_running_leaves_its_cpu_to_no_other() {
+    let often = Some(Barriers { count: 100, observed_ns: INTERVAL_NS / 10 });
+    // In one long phase, or in short ones.
+    for barriers in [None, often] {
+        let mut view = snapshot(vec![cpu(0), noisy(1, 60)], vec![task(1, 0), task(2, 1)]);
+        view.seen = Seen { spinning: true, barriers, ..Seen::default() };
+        let mut state = lag();
+        decide(&view, &mut state);
+        view.cpus[1] = starved(1);
+        view.tasks[1] = TaskView { wait_ns: INTERVAL_NS, ..slept(task(2, 1), 100, 0) };
+        view.seen.barriers = None;
+        let plans = (0..10).map(|_| moves(&decide(&view, &mut state)));
+        let first = plans.into_iter().find(|moves| !moves.is_empty());
+        assert_eq!(first, Some(vec![(2, 1, 0)]), "{barriers:?}");
+    }
+}
+
+/// The others wait for it, but a partner would not run in its place.
+#[test]
+fn a_critical_task_that_cannot_run_changes_no_places() {
+    let spins = |task: TaskView, percent| {
+        let spun_ns = INTERVAL_NS * percent / 100;
+        TaskView { spun_ns, samples: 60, changes: 30, ..task }
+    };
+    let tasks = vec![spins(task(1, 0), 80), spins(task(2, 1), 50)];
+    let mut view = snapshot(vec![cpu(0), cpu(1)], tasks);
+    let barriers = Some(Barriers { count: 100, observed_ns: INTERVAL_NS });
+    view.seen = Seen { spinning: true, barriers, ..Seen::default() };
+    let mut state = lag();
+    for _ in 0..15 {
+        assert_eq!(moves(&decide(&view, &mut state)), []);
+    }
+    view.cpus[1] = starved(1);
+    let plans = (0..10).map(|_| moves(&decide(&view, &mut state)));
+    let first = plans.into_iter().find(|moves| !moves.is_empty());
+    assert_eq!(first, Some(vec![(2, 1, 0)]));
+}
+
+#[test]
+fn no_task_is_kept_on_a_cpu_that_real_time_tasks_have() {
+    let tasks = vec![task(1, 0), task(2, 0), task(3, 1), allowed(task(4, 1), &[1, 2])];
+    let mut view = snapshot(vec![cpu(0), noisy(1, 60), noisy(2, 60)], tasks);
+    view.seen = Seen { spinning: true, ..Seen::default() };
+    let mut state = lag();
+    let pinned = |plan: &Plan, cpu| plan.pins.iter().any(|pin| pin.cpu == cpu);
+    let plans: Vec<Plan> = (0..3).map(|_| decide(&view, &mut state)).collect();
+    assert!(plans.iter().any(|plan| pinned(plan, 1)), "{plans:?}");
+    (view.cpus[1], view.cpus[2]) = (starved(1), starved(2));
+    let plans: Vec<Plan> = (0..3).map(|_| decide(&view, &mut state)).collect();
+    assert!(plans.iter().any(|plan| pinned(plan, 0)), "{plans:?}");
+    assert!(!plans.iter().any(|plan| pinned(plan, 1)), "{plans:?}");
 }

@@ -36,7 +36,8 @@ fn any_policy() -> impl Strategy<Value = Policy> {
 }
 
 fn any_cpu(number: u32) -> impl Strategy<Value = CpuView> {
-    let taken = (0..INTERVAL_NS * 11 / 10, 0..INTERVAL_NS / 2);
+    let rt_ns = prop_oneof![9 => 0..INTERVAL_NS / 2, 1 => Just(2 * INTERVAL_NS)];
+    let taken = (0..INTERVAL_NS * 11 / 10, rt_ns);
     // A core of its own, or shared by two.
     let core = prop_oneof![Just(number), Just(number / 2)];
     let speed = (1u32..=1024, prop::option::weighted(0.95, 0u32..3));
@@ -155,6 +156,11 @@ fn check(plan: &Plan, snapshot: &Snapshot, policy: &Policy) {
         assert!(usable.contains(&made.to), "a task is moved to a CPU that is not listed: {made:?}");
         assert_eq!(task.cpu, made.from, "{made:?}");
         assert_ne!(made.from, made.to);
+        let starved = |view: &&CpuView| view.is_starved(snapshot.interval_ns);
+        let has_rest = !snapshot.cpus.iter().filter(starved).any(|view| view.cpu == made.to);
+        // The paper counts a real-time task like any other task.
+        let is_paper = matches!(policy, Policy::Paper(_));
+        assert!(has_rest || is_paper, "a task is moved to where real-time tasks run: {made:?}");
         assert!(moved.insert(made.task), "moved twice: {made:?}");
         assert!(!made.reason.to_string().is_empty());
     }

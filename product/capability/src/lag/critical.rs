@@ -7,7 +7,7 @@
 //! than that (and there are samples enough to know). Tasks of equal work are therefore never exchanged,
 //! since the slow CPU would only hold up another task.
 
-use super::slots::{Deal, Dealt, above};
+use super::slots::{Deal, Dealt, Slot, above};
 use crate::plan::{Move, Reason};
 
 /// Exchanges in one plan.
@@ -55,7 +55,9 @@ fn time_for(work_ppm: u64, rate_ppm: u64) -> u64 {
 /// Lets the critical tasks change places with tasks on faster CPUs, if phases become clearly shorter.
 /// It needs the work of each task, and at most one task on each CPU.
 pub(super) fn change_places(deal: &Deal<'_>, tolerance_ppm: u64, moves: &mut Vec<Move>) {
-    if !moves.is_empty() || deal.slots.iter().any(|slot| slot.count > 1) {
+    // Which task the others wait for is no question where one does not run at all.
+    let is_unfit = |slot: &Slot| slot.count > 1 || (slot.count > 0 && slot.is_starved);
+    if !moves.is_empty() || deal.slots.iter().any(is_unfit) {
         return;
     }
     let place = |task| {

@@ -10,7 +10,7 @@
 use std::cmp::Reverse;
 
 use super::parameters::{LagParameters, Preference};
-use super::slots::Deal;
+use super::slots::{Deal, Dealt, Slot};
 use crate::plan::{Move, Reason};
 use crate::snapshot::TaskId;
 
@@ -77,8 +77,9 @@ pub(super) fn gather(deal: &mut Deal<'_>, parameters: &LagParameters) -> Option<
 fn chosen(deal: &Deal<'_>) -> Option<Vec<usize>> {
     let slots = &deal.slots;
     let may_be_used = |slot: &usize| {
-        let cpu = slots[*slot].cpu;
-        deal.tasks.iter().any(|task| task.slot == Some(*slot) || task.view.may_go_to(cpu))
+        let Slot { cpu, is_starved, .. } = slots[*slot];
+        let may_be_there = |task: &Dealt<'_>| task.slot == Some(*slot) || task.view.may_go_to(cpu);
+        !is_starved && deal.tasks.iter().any(may_be_there)
     };
     let mut order: Vec<usize> = (0..slots.len()).filter(may_be_used).collect();
     let ranks: Option<Vec<u32>> = order.iter().map(|slot| slots[*slot].energy_rank).collect();

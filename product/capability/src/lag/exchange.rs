@@ -66,7 +66,13 @@ impl Terms<'_> {
             .filter_map(|task| {
                 let slot = task.slot?;
                 let at = &deal.slots[slot];
-                Some(Placed { task, cpu: at.cpu, node: at.node, ppm: ppm[slot] })
+                // Its partner would not run there.
+                (!at.is_starved).then_some(Placed {
+                    task,
+                    cpu: at.cpu,
+                    node: at.node,
+                    ppm: ppm[slot],
+                })
             })
             .collect();
         let mut fastest: Vec<usize> = (0..placed.len()).collect();

@@ -67,6 +67,8 @@ pub(super) struct CpuMemory {
     pub(super) core: u32,
     pub(super) node: u32,
     pub(super) energy_rank: Option<u32>,
+    /// Real-time tasks had it in the last interval.
+    pub(super) is_starved: bool,
     /// What was left of its pace in the last interval while SMT siblings were busy.
     pace_ppm: u64,
     /// Its supply in the last interval alone.
@@ -202,6 +204,7 @@ impl LagState {
                     core: view.core,
                     node: view.node,
                     energy_rank: view.energy_rank,
+                    is_starved: view.is_starved(snapshot.interval_ns),
                     pace_ppm: ALL_PPM,
                     latest,
                     smoothed: latest,

@@ -147,10 +147,10 @@ impl Market<'_, '_> {
     }
 
     fn pays(&self, from: usize, to: usize) -> bool {
-        if from == to {
+        let (giver, taker) = (&self.deal.slots[from], &self.deal.slots[to]);
+        if from == to || taker.is_starved {
             return false;
         }
-        let (giver, taker) = (&self.deal.slots[from], &self.deal.slots[to]);
         let tolerance_ppm = self.parameters.tolerance_ppm;
         // Which task goes is not known yet: most tasks are at home where they are.
         let there = |ppm: u64| {

@@ -17,6 +17,9 @@ pub(super) struct Slot {
     pub(super) node: u32,
     /// Its place by the energy that its work needs, where known.
     pub(super) energy_rank: Option<u32>,
+    /// Real-time tasks had it in the last interval: no task is moved there, however much there was
+    /// before.
+    pub(super) is_starved: bool,
     latest: Supply,
     supply: Supply,
     /// SMT siblings, as indices into [`Deal::slots`].
@@ -111,6 +114,7 @@ impl<'a> Deal<'a> {
                 cpu: memory.cpu,
                 node: memory.node,
                 energy_rank: memory.energy_rank,
+                is_starved: memory.is_starved,
                 latest: memory.latest,
                 supply: memory.smoothed,
                 siblings: Vec::new(),
@@ -147,9 +151,11 @@ impl<'a> Deal<'a> {
         deal.is_split = deal.tasks.len() > deal.slots.len()
             && may_split.is_some_and(|tolerance_ppm| above(best_ppm, worst_ppm, tolerance_ppm));
         for (index, task) in deal.tasks.iter().enumerate().rev() {
-            // In short phases a task gains nothing by moving to and fro, but a split is made once.
-            let is_free = !task.is_bound && (task.phase_ns.is_none() || deal.is_split);
-            if let (Some(slot), true) = (task.slot, is_free) {
+            let Some(slot) = task.slot else { continue };
+            // In short phases a task gains nothing by moving to and fro, but a split is made once, and a
+            // task that does not run is in no phase.
+            let moves_once = deal.is_split || deal.slots[slot].is_starved;
+            if !task.is_bound && (task.phase_ns.is_none() || moves_once) {
                 deal.slots[slot].free.push(index);
             }
         }
@@ -202,12 +208,14 @@ impl<'a> Deal<'a> {
         (rates().min().unwrap_or(0), rates().max().unwrap_or(0))
     }
 
-    /// Keeps each task that could move where it is after the moves.
+    /// Keeps each task that could move where it is after the moves, unless it cannot run there.
     pub(super) fn pins(&self, moves: &[Move]) -> Vec<Pin> {
         let moved: BTreeMap<TaskId, u32> = moves.iter().map(|made| (made.task, made.to)).collect();
         let pin = |task: &Dealt<'_>| {
-            let cpu = moved.get(&task.id()).copied().unwrap_or(self.slots[task.slot?].cpu);
-            let is_free = !task.view.fixed && task.view.allowed.contains(cpu);
+            let slot = &self.slots[task.slot?];
+            let cpu = moved.get(&task.id()).copied().unwrap_or(slot.cpu);
+            let is_stuck = cpu == slot.cpu && slot.is_starved;
+            let is_free = !task.view.fixed && task.view.allowed.contains(cpu) && !is_stuck;
             is_free.then_some(Pin { task: task.id(), cpu })
         };
         let mut pins: Vec<Pin> = self.tasks.iter().filter_map(pin).collect();
