@@ -13,8 +13,8 @@ use evenkeel_journal::{JournalError, RestoredSetting, Session, SettingError};
 use crate::decide::Move;
 use crate::sysfs;
 
-/// A send queue: the number of its device (`ifindex`), and its own. `ethtool -L` gives queues other lines
-/// and lines other queues, and a device may get another name.
+/// A send queue: the number of its device (`ifindex`), and its own. `ethtool -L` gives queues other
+/// lines and lines other queues, and a device may get another name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Queue {
     device: String,
