@@ -120,6 +120,35 @@ fn udp_takes_what_it_says() {
     }
 }
 
+/// The kernel takes 50 ms at once for ordinary tasks that got less than that in a second.
+#[test]
+fn windows_at_real_time_priority_leave_ordinary_tasks_their_time() {
+    let _alone = alone();
+    let Some(hog) = start(NoiseKind::Hog, config(1, 100, Duration::from_secs(60))) else { return };
+    let longest_ms = || {
+        let window = || measure(CPU, Duration::from_millis(120), GapPriority::Fifo);
+        let longest_ns = (0..20).map(|_| window().map(|report| report.longest_ns));
+        longest_ns
+            .collect::<Result<Vec<_>, _>>()
+            .map(|all| all.into_iter().max().unwrap() / 1_000_000)
+    };
+    let mut seen = Vec::new();
+    for _ in 0..TRIES {
+        match longest_ms() {
+            Ok(longest_ms) => seen.push(longest_ms),
+            Err(why) if why.is_privilege() => {
+                return evenkeel_skip::skip("windows_at_real_time_priority", why);
+            }
+            Err(why) => panic!("{why}"),
+        }
+        if seen.last().is_some_and(|longest_ms| *longest_ms < 20) {
+            hog.stop().unwrap();
+            return;
+        }
+    }
+    panic!("gaps of {seen:?} ms");
+}
+
 #[test]
 fn two_hogs_share_a_cpu_like_two_users() {
     let _alone = alone();

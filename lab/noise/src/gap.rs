@@ -25,6 +25,11 @@ const MAX_WINDOW: Duration = Duration::from_secs(60);
 /// The longest window at real-time priority: no ordinary task runs meanwhile.
 const MAX_FIFO_WINDOW: Duration = Duration::from_millis(200);
 
+/// After a window at real-time priority, this share of it is left to ordinary tasks: 1/8. The kernel
+/// grants them a twentieth of each second, at once (50 ms, by a deadline server, or by throttling
+/// real-time tasks), once windows in a row have left them less, and that would count as stolen.
+const REST_SHARE: u32 = 8;
+
 /// What the measuring thread competes with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GapPriority {
@@ -59,7 +64,8 @@ impl GapReport {
     }
 }
 
-/// Measures a CPU for a window of time, at most 60 s; returns at its end.
+/// Measures a CPU for a window of time, at most 60 s; returns at its end, at real-time priority a little
+/// later.
 ///
 /// # Errors
 /// The CPU is not online or not allowed, the window is empty or too long, or (`Fifo`) the
@@ -80,7 +86,11 @@ pub fn measure(cpu: u32, window: Duration, priority: GapPriority) -> Result<GapR
         Ok(())
     };
     let handle = thread::start(NAME, setup, move |()| watch(cpu, window))?;
-    thread::finish(NAME, handle)
+    let report = thread::finish(NAME, handle);
+    if priority == GapPriority::Fifo {
+        std::thread::sleep(window / REST_SHARE);
+    }
+    report
 }
 
 /// How long the generators watch to find what their work costs the CPU.
