@@ -11,13 +11,15 @@
 //! | `shares` | what each user may take of a service: connections, unread answers, time |
 //! | `client` | the client's end: sends a request and waits for the answer |
 //! | `signals` | the signals that tell a service to end, or to say its state |
-//! | `command_line` | command lines of processes, read so that no user can hold it up |
+//! | `in_time` | reads of /proc that a process can hold up, made so that no service waits for it |
+//! | `command_line` | command lines of processes, read in time |
 //! | `program` | programs by name, and the processes that run one |
 //! | `ias` | paper 003's two calls, for programs that ask a running keel |
 
 mod client;
 mod command_line;
 mod ias;
+mod in_time;
 mod message;
 mod program;
 mod server;
@@ -27,6 +29,7 @@ mod signals;
 pub use client::{AskError, ask, ask_within};
 pub use command_line::command_lines;
 pub use ias::{Ias, KEEL_SOCKET, aggregation_request, allocation_request};
+pub use in_time::{Late, Lock, guard_reads, read_each_in_time, read_in_time};
 pub use message::{Answer, Request};
 pub use program::{Instance, Program, instances};
 pub use server::{BindError, Peer, Server, remove_dead};

@@ -2,12 +2,14 @@
 //! they mean all of its processes.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use procfs::process::{Process, Stat, StatFlags, all_processes};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::command_line::judge_first_words;
+use crate::in_time::{Lock, read_each_in_time, read_in_time};
 
 /// A program, by the name of its command or the path of its file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
@@ -51,29 +53,24 @@ impl Program {
 }
 
 /// The processes that run one of these programs, in the order of their IDs, each with the first program
-/// that it runs: by the name of its command, by its file, or by the word that it was started with, where
-/// that can be read in time.
+/// that it runs: by the name of its command, by its file, or by the word that it was started with. Where
+/// one of these cannot be read in time, the process may be missing: that one is does not mean that it has
+/// ended.
 pub fn instances<'a>(
     programs: impl IntoIterator<Item = &'a Program>,
 ) -> Vec<(&'a Program, Instance)> {
     let programs: Vec<&Program> = programs.into_iter().collect();
-    // Of each process the place of its first program; without one, the number of programs.
-    let mut seen: Vec<(usize, Instance)> = Vec::new();
-    // A process that ends meanwhile is left out.
-    for process in all_processes().into_iter().flatten().flatten() {
-        let Ok(stat) = process.stat() else { continue };
-        if runs_nothing(&stat) {
-            continue;
-        }
-        let (Ok(pid), Ok(uid)) = (u32::try_from(stat.pid), process.uid()) else { continue };
-        let file = process.exe().ok();
-        let is_command = |program: &&Program| program.is_command(&stat.comm, file.as_deref());
-        let first = programs.iter().position(is_command).unwrap_or(programs.len());
-        seen.push((first, Instance { pid, uid, start: stat.starttime }));
-    }
+    let known: Arc<[Program]> = programs.iter().copied().cloned().collect();
+    let running = all_processes().into_iter().flatten().flatten();
+    let pids: Vec<i32> = running.map(|process| process.pid).collect();
+    let by_command = Arc::clone(&known);
+    let mut seen: Vec<(usize, Instance)> =
+        read_each_in_time(Lock::Exec, &pids, move |pid| see(pid, &by_command))
+            .into_values()
+            .flatten()
+            .collect();
     let unsure = seen.iter().filter(|(first, _)| *first > 0);
     let pids: Vec<i32> = unsure.map(|(_, instance)| instance.pid as i32).collect();
-    let known: Vec<Program> = programs.iter().copied().cloned().collect();
     let program_of = move |word: &str| known.iter().position(|program| program.is_word(word));
     let by_words = judge_first_words(&pids, program_of);
     for (first, instance) in &mut seen {
@@ -90,16 +87,31 @@ pub fn instances<'a>(
     found
 }
 
+/// A process with the place of its first program, by its command or its file; without one, the number
+/// of programs. `None` for one that ends meanwhile or runs nothing. This may wait for ever.
+fn see(pid: i32, programs: &[Program]) -> Option<(usize, Instance)> {
+    // All is read through one descriptor, so it is of one process.
+    let process = Process::new(pid).ok()?;
+    let stat = process.stat().ok().filter(|stat| !runs_nothing(stat))?;
+    let file = process.exe().ok();
+    let is_command = |program: &Program| program.is_command(&stat.comm, file.as_deref());
+    let first = programs.iter().position(is_command).unwrap_or(programs.len());
+    let (pid, uid) = (u32::try_from(pid).ok()?, process.uid().ok()?);
+    Some((first, Instance { pid, uid, start: stat.starttime }))
+}
+
 /// Whether this is a kernel thread, or a process that has ended.
 fn runs_nothing(stat: &Stat) -> bool {
     let flags = StatFlags::from_bits_truncate(stat.flags);
     flags.contains(StatFlags::PF_KTHREAD) || matches!(stat.state, 'Z' | 'X')
 }
 
-/// Whether the process still has its number.
+/// Whether the process surely has its number still.
 fn is_there(instance: &Instance) -> bool {
-    let stat = Process::new(instance.pid as i32).and_then(|process| process.stat());
-    stat.is_ok_and(|stat| stat.starttime == instance.start)
+    let pid = instance.pid as i32;
+    let stat =
+        read_in_time(Lock::Exec, pid, move || Process::new(pid).and_then(|process| process.stat()));
+    stat.is_ok_and(|stat| stat.is_ok_and(|stat| stat.starttime == instance.start))
 }
 
 impl TryFrom<String> for Program {
