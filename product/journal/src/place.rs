@@ -92,6 +92,13 @@ pub enum PlaceError {
     Affinity(AffinityError),
 }
 
+impl PlaceError {
+    /// Whether nothing is wrong but that the thread cannot be read or set now: it is to be tried again.
+    pub fn is_late(&self) -> bool {
+        matches!(self, Self::Affinity(AffinityError::Transient { .. }))
+    }
+}
+
 /// What a refusal by the kernel means for this thread.
 fn refusal(task: &TaskRef, error: AffinityError) -> PlaceError {
     match error {
@@ -125,8 +132,13 @@ impl Session {
     /// # Errors
     /// [`PlaceError::Gone`], [`PlaceError::Journal`].
     pub fn add_program(&mut self, root: &TaskRef) -> Result<(), PlaceError> {
-        let stat = root.stat().ok_or(PlaceError::Gone { task: *root })?;
-        self.write(Entry::Program(Program { root: *root, session: stat.session }))?;
+        // Not read from /proc: that may be late, and any user may let a program join.
+        // SAFETY: integers only.
+        let session = unsafe { libc::getsid(root.tid) };
+        if session < 0 || !root.is_alive() {
+            return Err(PlaceError::Gone { task: *root });
+        }
+        self.write(Entry::Program(Program { root: *root, session }))?;
         // A daemon may write nothing else for weeks.
         self.compact_if_large();
         Ok(())
@@ -195,12 +207,16 @@ impl Session {
             return Err(refusal(task, error));
         }
         self.state.confirm_pending_pin();
-        let after = self.look(task).inspect_err(|why| {
-            if matches!(why, PlaceError::Gone { .. }) {
-                // It has logged what it did.
-                let _ = free_stranger(&self.state, task, &target);
-            }
-        })?;
+        let after = match self.look(task) {
+            // The mask was set, and the journal says so: the thread is pinned as far as is known.
+            Err(why) if why.is_late() => return Ok(Placed::Pinned),
+            result => result.inspect_err(|why| {
+                if matches!(why, PlaceError::Gone { .. }) {
+                    // It has logged what it did.
+                    let _ = free_stranger(&self.state, task, &target);
+                }
+            })?,
+        };
         if after.claim == Claim::Foreign {
             return Ok(self.yield_to_user(task, after.current));
         }
@@ -278,8 +294,11 @@ impl Session {
     pub fn free_inherited_by_exec(&mut self, process: &TaskRef) -> Result<bool, PlaceError> {
         let mask = affinity::get(process.tid).map_err(|error| refusal(process, error))?;
         match self.state.find_inherited_by_exec(process, &mask) {
-            Some(original) if process.is_alive() => self.give_back(process, mask, original),
-            _ => Ok(false),
+            Some(original) => {
+                process.check().map_err(|error| refusal(process, error))?;
+                self.give_back(process, mask, original)
+            }
+            None => Ok(false),
         }
     }
 
@@ -348,7 +367,8 @@ impl Session {
             return Ok(());
         }
         let is_stale = current == *restored && current.is_subset(effective);
-        if is_stale && task.is_alive() {
+        if is_stale {
+            task.check().map_err(|error| refusal(task, error))?;
             stranger::give_back(&self.state, task, &Original::All)
                 .map_err(|error| refusal(task, error))?;
             self.note_mask_after_restore(task);
@@ -426,9 +446,7 @@ impl Session {
             }
         };
         // Last: if the thread is still the same now, what was read was its own.
-        if !task.is_alive() {
-            return Err(PlaceError::Gone { task: *task });
-        }
+        task.check().map_err(|error| refusal(task, error))?;
         Ok(Look { current, effective, claim })
     }
 
@@ -476,7 +494,8 @@ impl Session {
         let (id, process) = match known {
             Some(known) => known,
             None => {
-                let process = task.process().map_err(|_| PlaceError::Gone { task: *task })?;
+                let process = task.process();
+                let process = process.map_err(|why| refusal(task, why.in_place_of(task.tid)))?;
                 (self.next_id, process)
             }
         };

@@ -22,19 +22,20 @@ const CALL_WITHIN_NS: u64 = 2_000_000_000;
 ///
 /// # Errors
 /// As [`Original::give_back`]. `Gone` also if the thread ended before the call; a stranger that has its
-/// number has its own mask then.
+/// number has its own mask then. `Transient` also if it cannot be read in time whether it is the thread:
+/// then it is still pinned as far as the journal says, and is asked again.
 pub(crate) fn give_back(
     state: &JournalState,
     task: &TaskRef,
     original: &Original,
 ) -> Result<(), AffinityError> {
     original.give_back(task.tid)?;
-    if task.is_alive() {
-        return Ok(());
-    }
-    // It has logged what it did.
-    let _ = free_stranger(state, task, &original.to_set());
-    Err(AffinityError::Gone { tid: task.tid })
+    task.check().inspect_err(|why| {
+        if matches!(why, AffinityError::Gone { .. }) {
+            // It has logged what it did.
+            let _ = free_stranger(state, task, &original.to_set());
+        }
+    })
 }
 
 /// Call after `set` was written to the mask of a thread that has ended meanwhile. The thread that has
@@ -49,7 +50,7 @@ pub(crate) fn free_stranger(state: &JournalState, task: &TaskRef, set: &CpuSet) 
     let (current, effective) = mask_in_cpuset(stranger.tid).ok()?;
     let written = Original::Mask(set.clone()).shown_in(&effective);
     let birth = find_birth_mask(state, &stranger);
-    if current != written || birth.shown_in(&effective) == current || !stranger.is_alive() {
+    if current != written || birth.shown_in(&effective) == current || stranger.check().is_err() {
         return None;
     }
     match birth.give_back(stranger.tid) {

@@ -3,10 +3,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use evenkeel_control::{Late, Lock, read_in_time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::affinity::AffinityError;
 
 /// A thread of this boot, proof against PID reuse.
 ///
@@ -35,6 +38,15 @@ pub enum TaskError {
         /// The thread.
         tid: i32,
     },
+    /// Nothing is known of it now: it may run, or have ended. It must not be taken for gone, or its
+    /// affinity would never be restored.
+    #[error("thread {tid}: {why}")]
+    Late {
+        /// The thread.
+        tid: i32,
+        /// Why not.
+        why: Late,
+    },
     /// /proc does not show it.
     #[error("cannot read {}: {source}; is /proc mounted, and without hidepid?", .path.display())]
     Unreadable {
@@ -49,6 +61,16 @@ pub enum TaskError {
         /// What was read.
         path: PathBuf,
     },
+}
+
+impl TaskError {
+    /// What it means for the affinity of thread `tid`.
+    pub(crate) fn in_place_of(&self, tid: i32) -> AffinityError {
+        match self {
+            Self::Late { .. } => AffinityError::Transient { tid, errno: libc::EAGAIN },
+            _ => AffinityError::Gone { tid },
+        }
+    }
 }
 
 impl TaskRef {
@@ -93,16 +115,32 @@ impl TaskRef {
         if self.tid == self.tgid { Ok(*self) } else { Self::in_process(self.tgid, self.tgid) }
     }
 
-    /// Whether this thread still exists and has not ended. A zombie has ended.
+    /// Whether this thread may still exist, and is not known to have ended: what was done to it is not
+    /// to be forgotten. A zombie has ended. One that cannot be read in time may exist.
     pub fn is_alive(&self) -> bool {
-        self.stat().is_some()
+        matches!(self.stat(), Ok(_) | Err(TaskError::Late { .. }))
     }
 
-    /// Its stat in /proc, if this thread still exists and has not ended.
-    pub(crate) fn stat(&self) -> Option<Stat> {
-        Stat::read(self.tgid, self.tid)
-            .ok()
-            .filter(|stat| stat.start_ticks == self.start_time_ticks && !stat.has_ended())
+    /// Whether it is known that this thread exists and has not ended: what was just read or done by its
+    /// number is of it.
+    pub fn is_surely_alive(&self) -> bool {
+        self.stat().is_ok()
+    }
+
+    /// Its stat in /proc. The error is `Gone` if another thread has its number, and if it is a zombie.
+    pub(crate) fn stat(&self) -> Result<Stat, TaskError> {
+        Stat::read(self.tgid, self.tid).and_then(|stat| {
+            let is_it = stat.start_ticks == self.start_time_ticks && !stat.has_ended();
+            if is_it { Ok(stat) } else { Err(TaskError::Gone { tid: self.tid }) }
+        })
+    }
+
+    /// Call after something was read or done by the thread's number, to know that it was this thread.
+    ///
+    /// # Errors
+    /// `Gone`, or `Transient` if that is not known now.
+    pub(crate) fn check(&self) -> Result<(), AffinityError> {
+        self.stat().map(drop).map_err(|why| why.in_place_of(self.tid))
     }
 }
 
@@ -161,14 +199,16 @@ impl Stat {
     }
 }
 
-fn read(tid: i32, path: &PathBuf) -> Result<String, TaskError> {
+fn read(tid: i32, path: &Path) -> Result<String, TaskError> {
+    let to_read = path.to_owned();
+    let bytes = read_in_time(Lock::Exec, tid, move || std::fs::read(&to_read));
     // A command name may hold any bytes.
-    match std::fs::read(path) {
+    match bytes.map_err(|why| TaskError::Late { tid, why })? {
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {
             Err(TaskError::Gone { tid })
         }
-        Err(source) => Err(TaskError::Unreadable { path: path.clone(), source }),
+        Err(source) => Err(TaskError::Unreadable { path: path.to_owned(), source }),
     }
 }
 
@@ -192,12 +232,25 @@ pub(crate) fn all_threads() -> impl Iterator<Item = (i32, i32)> {
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
     seen: HashMap<i32, Option<Stat>>,
+    /// One that was asked for could not be read in time, so what follows from its absence may be wrong.
+    pub is_any_late: bool,
 }
 
 impl Processes {
-    /// The stat of a process; `None` if it does not exist.
+    /// The stat of a process; `None` if it does not exist, or cannot be read in time.
     pub fn get(&mut self, pid: i32) -> Option<Stat> {
-        *self.seen.entry(pid).or_insert_with(|| Stat::read(pid, pid).ok())
+        if let Some(known) = self.seen.get(&pid) {
+            return *known;
+        }
+        let stat = match Stat::read(pid, pid) {
+            Err(TaskError::Late { .. }) => {
+                self.is_any_late = true;
+                return None;
+            }
+            stat => stat.ok(),
+        };
+        self.seen.insert(pid, stat);
+        stat
     }
 }
 

@@ -34,7 +34,7 @@ use crate::report::{Kept, KeptSetting, KeptTable, LiftedBan, UndoError, UndoRepo
 use crate::setting::{RestoredSetting, SettingError};
 use crate::state::JournalState;
 use crate::stranger;
-use crate::task::{Processes, TaskRef, all_threads, now_ns};
+use crate::task::{Processes, TaskError, TaskRef, all_threads, now_ns};
 use crate::validity::find_mismatch;
 
 /// Damaged lines that [`undo_earlier`] logs; `evenkeel undo` names more.
@@ -365,8 +365,9 @@ pub(crate) fn restore_thread(
         }
     }
     // If the thread is still the same now, what was read was its own.
-    if !task.is_alive() {
-        return Ok(Outcome::Gone);
+    match task.check() {
+        Err(AffinityError::Gone { .. }) => return Ok(Outcome::Gone),
+        result => result?,
     }
     match claim {
         Claim::Ours(original) => match stranger::give_back(state, task, &original) {
@@ -383,13 +384,19 @@ pub(crate) fn free_all_inherited(state: &mut JournalState, report: &mut UndoRepo
     if !state.has_set_any_mask() {
         return 0;
     }
-    let mut candidates: Vec<(TaskRef, CpuSet)> = all_threads()
-        .filter_map(|(tgid, tid)| {
-            let mask = affinity::get(tid).ok()?;
-            let task = state.has_set_mask(&mask).then(|| TaskRef::in_process(tgid, tid).ok())??;
-            Some((task, mask))
-        })
-        .collect();
+    let mut candidates: Vec<(TaskRef, CpuSet)> = Vec::new();
+    for (tgid, tid) in all_threads() {
+        let Ok(mask) = affinity::get(tid) else { continue };
+        if !state.has_set_mask(&mask) {
+            continue;
+        }
+        match TaskRef::in_process(tgid, tid) {
+            Ok(task) => candidates.push((task, mask)),
+            // It may have inherited the mask: the journal stays for another undo.
+            Err(why @ TaskError::Late { .. }) => add_once(report, None, why.to_string()),
+            Err(_) => {}
+        }
+    }
     // Oldest first: the children of a thread that inherited a mask are recognised by their parent.
     candidates.sort_by_key(|(task, _)| (task.start_time_ticks, task.tid));
     let mut processes = Processes::default();
@@ -400,9 +407,23 @@ pub(crate) fn free_all_inherited(state: &mut JournalState, report: &mut UndoRepo
         } else {
             state.find_inherited(&task, &mask, &mut processes)
         };
-        let Some(original) = original else { continue };
-        if original.shown_in(&effective_cpuset(task.tid)) == mask || !task.is_alive() {
+        let Some(original) = original else {
+            if std::mem::take(&mut processes.is_any_late) {
+                let why = "it is not known now which process started it".to_owned();
+                add_once(report, Some(task), why);
+            }
             continue;
+        };
+        if original.shown_in(&effective_cpuset(task.tid)) == mask {
+            continue;
+        }
+        match task.check() {
+            Err(AffinityError::Gone { .. }) => continue,
+            Err(why) => {
+                add_once(report, Some(task), why.to_string());
+                continue;
+            }
+            Ok(()) => {}
         }
         if let Some(process) = processes.get(task.tgid) {
             let process =
@@ -415,15 +436,18 @@ pub(crate) fn free_all_inherited(state: &mut JournalState, report: &mut UndoRepo
                 report.freed.push(task);
             }
             Err(AffinityError::Gone { .. }) => {}
-            Err(error) => {
-                let error = UndoError { path: None, task: Some(task), why: error.to_string() };
-                if !report.errors.contains(&error) {
-                    report.errors.push(error);
-                }
-            }
+            Err(error) => add_once(report, Some(task), error.to_string()),
         }
     }
     freed
+}
+
+/// Adds an error, which each sweep may find.
+fn add_once(report: &mut UndoReport, task: Option<TaskRef>, why: String) {
+    let error = UndoError { path: None, task, why };
+    if !report.errors.contains(&error) {
+        report.errors.push(error);
+    }
 }
 
 /// Restores the settings, the last one that was changed first.
