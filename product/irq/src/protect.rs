@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use evenkeel_journal::{TaskRef, affinity};
+use evenkeel_journal::{TaskError, TaskRef, affinity};
 use evenkeel_machine::CpuSet;
 
 /// Where cgroups are mounted.
@@ -114,11 +114,18 @@ fn cpus_of_threads(process: &TaskRef) -> Result<CpuSet, ProgramError> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let numbers = tasks.filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
     // A zombie has a mask until its parent waits for it.
-    let is_alive = |tid: &i32| TaskRef::in_process(pid, *tid).is_ok_and(|task| task.is_alive());
-    let masks = numbers.filter(is_alive).filter_map(|tid| affinity::get(tid).ok());
+    let may_run = |tid: &i32| match TaskRef::in_process(pid, *tid) {
+        Ok(task) => task.is_alive(),
+        Err(why) => matches!(why, TaskError::Late { .. }),
+    };
+    let masks = numbers.filter(may_run).filter_map(|tid| affinity::get(tid).ok());
     let cpus = masks.fold(CpuSet::new(), |all, mask| all.union(&mask));
     // Last: if the process is still the same now, what was read was its own.
-    let is_same = TaskRef::in_process(pid, pid).is_ok_and(|now| now == *process);
+    // One that cannot be read in time has not ended as far as is known.
+    let is_same = match TaskRef::in_process(pid, pid) {
+        Ok(now) => now == *process,
+        Err(why) => matches!(why, TaskError::Late { .. }),
+    };
     if cpus.is_empty() || !is_same { Err(ProgramError::NoProcess(pid)) } else { Ok(cpus) }
 }
 

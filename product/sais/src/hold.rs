@@ -95,6 +95,8 @@ pub(crate) struct Hold {
     flows: MapHandle,
     /// Those that we pinned.
     tasks: HashMap<u32, TaskRef>,
+    /// Those to be let go that cannot be read now.
+    late: Vec<TaskRef>,
     counts: HoldCounts,
     swept: Instant,
 }
@@ -107,6 +109,7 @@ impl Hold {
             readers: map::<RawReader>(object, READERS)?,
             flows: map::<RawFlow>(object, FLOWS)?,
             tasks: HashMap::new(),
+            late: Vec::new(),
             counts: HoldCounts::default(),
             swept: Instant::now(),
         })
@@ -126,6 +129,12 @@ impl Hold {
         guarded: &mut SupervisedSession,
         cores: &CpuSet,
     ) -> Result<(), HoldError> {
+        for task in std::mem::take(&mut self.late) {
+            // Not if it is held again.
+            if self.tasks.get(&(task.tid as u32)) != Some(&task) {
+                self.release(guarded, task);
+            }
+        }
         let readers = self.read()?;
         // Read once for all threads, and only if it is needed.
         let mut asked: Option<Vec<RawFlow>> = None;
@@ -142,7 +151,11 @@ impl Hold {
                     };
                     self.hold(guarded, tid, reader, core)?;
                 }
-                Step::Release => self.release(guarded, tid),
+                Step::Release => {
+                    if let Some(task) = self.tasks.remove(&tid) {
+                        self.release(guarded, task);
+                    }
+                }
             }
         }
         self.counts.timed_out = self.waiting.timed_out;
@@ -183,11 +196,11 @@ impl Hold {
         Ok(())
     }
 
-    fn release(&mut self, guarded: &mut SupervisedSession, tid: u32) {
-        let Some(task) = self.tasks.remove(&tid) else { return };
+    fn release(&mut self, guarded: &mut SupervisedSession, task: TaskRef) {
         match guarded.session().release(&task) {
             Ok(Released::Kept { .. }) => self.counts.yielded += 1,
             Ok(_) => {}
+            Err(why) if why.is_late() => self.late.push(task),
             Err(why) => tracing::warn!("{task} cannot be let go: {why}"),
         }
     }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use evenkeel_control::Peer;
+use evenkeel_control::{Lock, Peer, read_in_time};
 use evenkeel_journal::TaskRef;
 use procfs::process::Process;
 
@@ -16,20 +16,21 @@ pub(crate) fn start_ticks(start_boottime_ns: u64) -> u64 {
     start_boottime_ns / (1_000_000_000 / procfs::ticks_per_second().max(1))
 }
 
-/// The thread that was recorded under this number; `None`: it has ended, or is of another PID namespace
-/// than ours.
+/// The thread that was recorded under this number; `None`: it has ended, is of another PID namespace than
+/// ours, or cannot be read in time.
 pub(crate) fn thread_of(tid: u32, reader: &RawReader) -> Option<TaskRef> {
     let task = TaskRef::in_process(reader.tgid as i32, tid as i32).ok()?;
     (task.start_time_ticks == start_ticks(reader.start_boottime_ns)).then_some(task)
 }
 
 /// When the process was started that has this number now, in clock ticks since boot; `None`: there is
-/// none, or it is no concern of `peer`.
+/// none, it is no concern of `peer`, or it cannot be read in time.
 pub(crate) fn start_for(pid: u32, peer: &Peer) -> Option<u64> {
     // Both are read through one descriptor, so they are of one process.
-    let process = Process::new(i32::try_from(pid).ok()?).ok()?;
+    let pid = i32::try_from(pid).ok()?;
+    let process = Process::new(pid).ok()?;
     process.uid().ok().filter(|uid| peer.may_steer(*uid))?;
-    Some(process.stat().ok()?.starttime)
+    Some(read_in_time(Lock::Exec, pid, move || process.stat()).ok()?.ok()?.starttime)
 }
 
 /// Tells which processes, by number and recorded start, `peer` may see: its own; root sees all, those

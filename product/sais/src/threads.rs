@@ -15,8 +15,11 @@ pub(crate) fn prioritise(map_id: u32) {
         Err(why) => return tracing::warn!("steering threads keep their usual priority: {why}"),
     };
     for process in processes.flatten() {
-        let Ok(name) = process.stat().map(|stat| stat.comm) else { continue };
-        if !is_thread_of(&name, map_id) {
+        let Ok(name) = std::fs::read_to_string(format!("/proc/{}/comm", process.pid)) else {
+            continue;
+        };
+        let name = name.trim_end();
+        if !is_thread_of(name, map_id) {
             continue;
         }
         // SAFETY: three integers; the thread is one of our own map.
