@@ -15,6 +15,9 @@ mod cpuset;
 mod daemon;
 mod efficient;
 mod figures;
+#[path = "../../product/control/tests/common/fuse.rs"]
+mod fuse;
+mod held_up;
 mod hotplug;
 #[path = "../common/html.rs"]
 mod html;

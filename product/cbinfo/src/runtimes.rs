@@ -11,6 +11,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 
+use evenkeel_control::{Lock, read_in_time};
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
 use crate::foreign_file::{self, Bounded};
@@ -138,10 +139,13 @@ impl Runtimes {
     /// Finds where process `tgid` waits, by what it has mapped now.
     ///
     /// # Errors
-    /// The process has ended, or its memory map may not be read.
+    /// The process has ended, or its memory map may not be read; `TimedOut` if it cannot be read in time.
     pub fn find(&mut self, tgid: u32) -> io::Result<Text> {
-        let maps = std::fs::read_to_string(format!("/proc/{tgid}/maps"))?;
-        let executable = std::fs::read_link(format!("/proc/{tgid}/exe"));
+        let (maps, executable) = in_time(tgid, move || {
+            let maps = std::fs::read_to_string(format!("/proc/{tgid}/maps"));
+            (maps, std::fs::read_link(format!("/proc/{tgid}/exe")))
+        })?;
+        let maps = maps?;
         let executable = executable.unwrap_or_default().to_string_lossy().into_owned();
         let executable = executable.trim_end_matches(DELETED);
         let mut text = Text::default();
@@ -167,7 +171,7 @@ impl Runtimes {
                 (false, false) => format!("/proc/{tgid}/root{}", mapping.path),
                 (false, true) => continue,
             };
-            let Ok(file) = foreign_file::open(&path) else { continue };
+            let Ok(file) = in_time(tgid, move || foreign_file::open(&path))? else { continue };
             let Ok(metadata) = file.metadata() else { continue };
             if self.read.len() >= MAX_FILES {
                 self.read.clear();
@@ -189,6 +193,15 @@ impl Runtimes {
         FILES.iter().any(|(name, _)| begins_with(file, name))
             || self.extra.iter().any(|name| name == path || name == file)
     }
+}
+
+/// What `read` reads of a process.
+fn in_time<T: Send + 'static>(
+    tgid: u32,
+    read: impl Fn() -> T + Send + Sync + 'static,
+) -> io::Result<T> {
+    read_in_time(Lock::Memory, tgid as i32, read)
+        .map_err(|why| io::Error::new(io::ErrorKind::TimedOut, why))
 }
 
 impl FileId {

@@ -17,6 +17,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use evenkeel_control::guard_reads;
 use landlock::{
     ABI, AccessFs, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
     path_beneath_rules,
@@ -171,12 +172,14 @@ fn of(command: &Command, runtime: impl FnOnce() -> Option<PathBuf>) -> Option<Bo
     })
 }
 
-/// Confines this process to what the command does. Called before any other thread runs. What the kernel
+/// Confines this process to what the command does, and has no process hold it up. Called before any other thread runs. What the kernel
 /// cannot do is left out: the command works without. From `trace_folder` files may be removed until
 /// [`remove_only_from`] is called: a trace that does not begin leaves no file.
 pub fn confine_for(command: &Command, trace_folder: Option<&Path>) {
     let runtime = || evenkeel_journal::runtime_dir().ok();
     if let Some(bounds) = of(command, runtime) {
+        // It serves all users, or undoes what was done for them: none of them may hold it up.
+        guard_reads();
         confine(&bounds, trace_folder);
     }
 }

@@ -26,6 +26,8 @@ pub struct Undone<'a> {
 /// # Errors
 /// The journals cannot be found. Changes that cannot be undone give exit code 1.
 pub fn main(args: &UndoArgs) -> Result<i32> {
+    // Root's undoes what was done to the processes of all users, also as services end.
+    evenkeel_control::guard_reads();
     // A user asks for all of it: what is to stand until then, too.
     let options = UndoOptions { force: args.force, persistent: !args.killed };
     let dir = runtime_dir()?;

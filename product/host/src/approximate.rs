@@ -6,8 +6,10 @@
 //! observed tasks wanted and did not get.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use evenkeel_capability::TaskId;
+use evenkeel_control::{Lock, read_in_time};
 use procfs::ProcError;
 use procfs::process::{Process, Task};
 
@@ -87,7 +89,7 @@ impl Approximate {
             for thread in threads.flatten() {
                 let children = thread.children().unwrap_or_default();
                 pending.extend(children.into_iter().map(|child| (child as i32, program)));
-                if let Some((id, reading)) = self.task(&thread, program) {
+                if let Some((id, reading)) = self.task(thread, program) {
                     programs.entry(program).or_default().tasks.insert(id, reading);
                 }
             }
@@ -96,8 +98,16 @@ impl Approximate {
         programs
     }
 
-    fn task(&self, thread: &Task, program: u32) -> Option<(TaskId, TaskReading)> {
-        let stat = thread.stat().ok()?;
+    fn task(&self, thread: Task, program: u32) -> Option<(TaskId, TaskReading)> {
+        let thread = Arc::new(thread);
+        let to_read = Arc::clone(&thread);
+        let of_program = self.last.programs.get(&program);
+        let Ok(stat) = read_in_time(Lock::Exec, thread.tid, move || to_read.stat()) else {
+            // It is there: as far as is known, it has done nothing since.
+            let is_it = |(id, _): &(&TaskId, &TaskReading)| id.tid == thread.tid as u32;
+            return of_program?.tasks.iter().find(is_it).map(|(id, reading)| (*id, *reading));
+        };
+        let stat = stat.ok()?;
         let (run_ns, wait_ns) = match thread.schedstat() {
             Ok(times) => (times.sum_exec_runtime, times.run_delay),
             Err(_) => ((stat.utime + stat.stime) * ns_per_tick(), 0),
@@ -107,7 +117,7 @@ impl Approximate {
         let id = TaskId { tid: thread.tid as u32, start: stat.starttime };
         let cpu = stat.processor.unwrap_or(0).max(0) as u32;
         let speed = u64::from(self.speeds.get(cpu as usize).copied().unwrap_or(1024));
-        let last = self.last.programs.get(&program).and_then(|last| last.tasks.get(&id));
+        let last = of_program.and_then(|last| last.tasks.get(&id));
         let before = last.copied().unwrap_or_default();
         let received_ns = before.received_ns + run_ns.saturating_sub(before.run_ns) * speed / 1024;
         let reading = TaskReading {

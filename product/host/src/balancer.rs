@@ -5,6 +5,7 @@
 
 mod due;
 mod end;
+mod events;
 mod places;
 mod resting;
 mod together;
@@ -14,7 +15,6 @@ use std::path::Path;
 use std::rc::Rc;
 
 use evenkeel_capability::{Invalid, Plan, Policy, Snapshot, State, TaskId, plan};
-use evenkeel_cbinfo::TaskEvent;
 use evenkeel_journal::{
     PlaceError, Placed, Released, Session, SupervisedSession, TaskRef, affinity,
 };
@@ -33,6 +33,7 @@ use crate::summary::Totals;
 use crate::threads::{ThreadWatch, Threads};
 use crate::waits::{ThreadTimes, Waits};
 
+use events::Late;
 use places::{Place, not_to_visit, places};
 
 /// Why a round failed.
@@ -66,6 +67,7 @@ pub struct Balancer {
     urgent: bool,
     /// When a process called exec, for the processes that did so lately.
     execs_ns: BTreeMap<u32, u64>,
+    late: Late,
 }
 
 impl Balancer {
@@ -93,6 +95,7 @@ impl Balancer {
             programs: BTreeMap::new(),
             urgent: false,
             execs_ns: BTreeMap::new(),
+            late: Late::default(),
         })
     }
 
@@ -351,41 +354,6 @@ impl Balancer {
         }
     }
 
-    /// Gives tasks that inherited a pin of ours by fork, or kept it across exec, their own mask. Call it
-    /// as soon as the observer's events are readable, and in each round.
-    ///
-    /// # Errors
-    /// The events cannot be read.
-    pub fn handle_events(&mut self) -> Result<(), BalancerError> {
-        let events = self.observer.events()?;
-        let now_ns = boottime_ns();
-        self.execs_ns.retain(|_, at_ns| *at_ns + SETTLING_NS > now_ns);
-        for event in events {
-            let session = self.session.as_mut().map(SupervisedSession::session);
-            let result = match (event, session) {
-                // However long ago its parent was pinned: a parent that waits for a CPU in the middle
-                // of clone(2) has its child reported only when it runs on.
-                (TaskEvent::Fork { tid, tgid, .. }, Some(session)) if session.has_placed() => {
-                    TaskRef::in_process(tgid as i32, tid as i32)
-                        .map_or(Ok(false), |task| session.free_inherited(&task))
-                }
-                // The new program must see all CPUs, and is starting up again.
-                (TaskEvent::Exec { tgid }, session) => {
-                    self.execs_ns.insert(tgid, now_ns);
-                    match (session, TaskRef::of(tgid as i32)) {
-                        (Some(session), Ok(task)) => session.free_after_exec(&task),
-                        _ => Ok(false),
-                    }
-                }
-                _ => Ok(false),
-            };
-            if let Err(error) = result {
-                tracing::warn!("{error}");
-            }
-        }
-        Ok(())
-    }
-
     /// Follows CPUs that go offline or come online, or leave or enter the program's cpuset.
     fn update_cpus(&mut self, number: u32, program: &mut Program) {
         let observer = &self.observer;
@@ -562,6 +530,8 @@ impl Balancer {
             match session.release(&task_ref(id, process)) {
                 Ok(Released::Kept { .. }) => program.totals.yielded += 1,
                 Ok(_) | Err(PlaceError::Gone { .. }) => {}
+                // It is kept for another round.
+                Err(why) if why.is_late() => drop(program.held.insert(id, process)),
                 Err(why) => tracing::warn!("{why}"),
             }
         }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_capability::TaskId;
-use evenkeel_control::Peer;
+use evenkeel_control::{Lock, Peer, read_in_time};
 use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 
@@ -51,14 +51,16 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The owner of the process that has this number now; `None`: there is none. The user is the
-    /// effective one, and root where the process may not be traced by its user: so the kernel decides
-    /// for the files in /proc/PID.
+    /// The owner of the process that has this number now; `None`: there is none, or it cannot be read in
+    /// time, so its tasks are left out of this answer. The user is the effective one, and root where the
+    /// process may not be traced by its user: so the kernel decides for the files in /proc/PID.
     pub fn of(process: u32) -> Option<Self> {
         // Both are read through one descriptor, so they are of one process.
-        let process = Process::new(i32::try_from(process).ok()?).ok()?;
-        let start = process.stat().ok()?.starttime;
-        Some(Self { uid: process.uid().ok()?, start })
+        let pid = i32::try_from(process).ok()?;
+        let process = Process::new(pid).ok()?;
+        let uid = process.uid().ok()?;
+        let start = read_in_time(Lock::Exec, pid, move || process.stat()).ok()?.ok()?.starttime;
+        Some(Self { uid, start })
     }
 }
 

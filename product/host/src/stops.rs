@@ -66,12 +66,12 @@ pub(crate) fn are_stopped(tasks: &BTreeMap<TaskId, TaskReading>) -> bool {
     is_any
 }
 
-/// The state of a task, as a letter of /proc/PID/stat.
+/// The state of a task, as a letter. Read from `status`: nothing can hold that up.
 fn state(process: u32, tid: u32) -> Option<char> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/task/{tid}/stat")).ok()?;
-    // The name before it may have any characters.
-    let (_, rest) = text.rsplit_once(") ")?;
-    rest.chars().next()
+    let text = std::fs::read(format!("/proc/{process}/task/{tid}/status")).ok()?;
+    // A line of its own: the name before it has none. It may have any other bytes.
+    let text = String::from_utf8_lossy(&text);
+    text.lines().find_map(|line| line.strip_prefix("State:\t"))?.chars().next()
 }
 
 #[cfg(test)]

@@ -400,17 +400,19 @@ impl Watch {
                 let is_as_before =
                     known.as_ref().is_some_and(|known| Some(&known.pages) == pages.as_ref());
                 let learned = known.as_ref().map(|known| known.learned.clone()).unwrap_or_default();
-                if let Some(known) = known.filter(|_| is_as_before || looks >= LOOKS_A_CHECK) {
+                let stays = is_as_before || looks >= LOOKS_A_CHECK;
+                looks += usize::from(!stays);
+                let found = (!stays).then(|| self.runtimes.find(tgid));
+                // What is known of a process that cannot be read in time stays.
+                let is_late = |why: &std::io::Error| why.kind() == std::io::ErrorKind::TimedOut;
+                let found = found.filter(|found| !found.as_ref().is_err_and(is_late));
+                let Some(found) = found else {
                     check_again |= !is_as_before;
-                    self.processes.insert(tgid, Process { program: *number, ..known });
+                    let known = known.map(|known| Process { program: *number, ..known });
+                    self.processes.extend(known.map(|known| (tgid, known)));
                     continue;
-                }
-                if looks >= LOOKS_A_CHECK {
-                    check_again = true;
-                    continue;
-                }
-                looks += 1;
-                let (Some(pages), Ok(text)) = (pages, self.runtimes.find(tgid)) else {
+                };
+                let (Some(pages), Ok(text)) = (pages, found) else {
                     // Ended meanwhile, or out of reach.
                     waiting.forget_ranges(tgid)?;
                     continue;

@@ -19,6 +19,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_capability::Snapshot;
+use evenkeel_control::{Lock, read_in_time};
 use procfs::ProcError;
 use procfs::process::{ClearRefs, Process};
 
@@ -74,10 +75,9 @@ impl WorkingSets {
         ran.retain(|_, ran| *ran);
         for pid in ran.keys() {
             if self.processes.entry(*pid).or_default().is_counting {
-                self.step(*pid, |watch| {
+                self.step(*pid, referenced_bytes, |watch, bytes| {
                     watch.is_counting = false;
-                    watch.bytes = Some(referenced_bytes(*pid)?);
-                    Ok(())
+                    watch.bytes = bytes.or(watch.bytes);
                 });
             }
         }
@@ -90,14 +90,13 @@ impl WorkingSets {
                 break;
             }
             let round = self.rounds;
-            self.step(pid, |watch| {
-                watch.is_counting = clear(pid)?;
+            self.step(pid, clear, |watch, is_counting| {
+                watch.is_counting = is_counting == Some(true);
                 watch.cleared_at = round;
-                if !watch.is_counting {
+                if is_counting == Some(false) {
                     // It has grown too large: drop its figure, which would never change again.
                     watch.bytes = None;
                 }
-                Ok(())
             });
         }
 
@@ -107,19 +106,34 @@ impl WorkingSets {
         }
     }
 
-    /// Makes one step of measuring a process and takes its cost from the allowance. A process that has
-    /// ended, or that this user may not read, has no working set; that is no error.
-    fn step(&mut self, pid: u32, step: impl FnOnce(&mut Watch) -> Result<(), ProcError>) {
+    /// Makes one step of measuring a process, takes its cost from the allowance and its result in: `None`
+    /// if the step cannot be made in time, which may be so only now. A process that has ended, or that
+    /// this user may not read, has no working set; that is no error.
+    fn step<T: Send + 'static>(
+        &mut self,
+        pid: u32,
+        step: fn(u32) -> Result<T, ProcError>,
+        take_in: impl FnOnce(&mut Watch, Option<T>),
+    ) {
         let Some(watch) = self.processes.get_mut(&pid).filter(|watch| !watch.has_failed) else {
             return;
         };
-        let begin = own_thread_cpu_time();
-        if let Err(why) = step(watch) {
-            tracing::debug!("the working set of process {pid} is unknown: {why}");
-            *watch = Watch { has_failed: true, ..Watch::default() };
+        let with_cost = move || {
+            let begin = own_thread_cpu_time();
+            (step(pid), own_thread_cpu_time().saturating_sub(begin).as_nanos() as u64)
+        };
+        let (result, cost_ns) = match read_in_time(Lock::Memory, pid as i32, with_cost) {
+            Ok((result, cost_ns)) => (result.map(Some), cost_ns),
+            Err(_) => (Ok(None), 0),
+        };
+        match result {
+            Ok(result) => take_in(watch, result),
+            Err(why) => {
+                tracing::debug!("the working set of process {pid} is unknown: {why}");
+                *watch = Watch { has_failed: true, ..Watch::default() };
+            }
         }
-        let cost_ns = own_thread_cpu_time().saturating_sub(begin).as_nanos();
-        self.allowance_ns = self.allowance_ns.saturating_sub_unsigned(cost_ns as u64);
+        self.allowance_ns = self.allowance_ns.saturating_sub_unsigned(cost_ns);
     }
 }
 

@@ -4,8 +4,6 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use evenkeel_journal::SupervisedSession;
-
 use super::Balancer;
 use crate::decision::Decision;
 use crate::observe::AccountingChoice;
@@ -49,11 +47,9 @@ impl Balancer {
 
     /// Gives the tasks of a program their masks back.
     fn release(&mut self, program: u32) {
-        let Some(session) = self.session.as_mut().map(SupervisedSession::session) else { return };
-        for (id, task) in self.observer.last().tasks_of(program).into_iter().flatten() {
-            if let Err(why) = session.release(&task_ref(*id, task.process)) {
-                tracing::warn!("{why}");
-            }
+        let last = Rc::clone(self.observer.last());
+        for (id, task) in last.tasks_of(program).into_iter().flatten() {
+            self.release_task(task_ref(*id, task.process));
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use evenkeel_control::{Peer, Program, command_lines};
+use evenkeel_control::{Lock, Peer, Program, command_lines, read_in_time};
 use evenkeel_journal::TaskRef;
 use nix::errno::Errno;
 use procfs::process::{Process, StatFlags};
@@ -87,9 +87,12 @@ pub(crate) fn process(pid: i32, peer: &Peer) -> Result<Candidate, Refusal> {
              own process",
         );
     }
+    // All is read through one descriptor, so it is of one process.
     let process = Process::new(pid).map_err(|_| gone())?;
-    let stat = process.stat().map_err(|_| gone())?;
     let status = process.status().map_err(|_| gone())?;
+    let stat = read_in_time(Lock::Exec, pid, move || process.stat())
+        .map_err(|why| Refusal { errno: Errno::EAGAIN, why: format!("process {pid}: {why}") })?
+        .map_err(|_| gone())?;
     if status.tgid != pid {
         return refuse(
             Errno::EINVAL,
@@ -120,7 +123,7 @@ pub(crate) fn process(pid: i32, peer: &Peer) -> Result<Candidate, Refusal> {
         );
     }
     Ok(Candidate {
-        task: TaskRef::in_process(pid, pid).map_err(|_| gone())?,
+        task: TaskRef { tid: pid, tgid: pid, start_time_ticks: stat.starttime },
         uid: status.ruid,
         comm: stat.comm,
     })
@@ -136,7 +139,7 @@ pub(crate) fn commands_of<'a>(
     let pids: Vec<i32> = tasks.iter().map(|task| task.tgid).collect();
     let mut commands = command_lines(&pids);
     // What was read is of this process if that still runs.
-    let alive = tasks.into_iter().filter(|task| task.is_alive());
+    let alive = tasks.into_iter().filter(|task| task.is_surely_alive());
     alive.filter_map(|task| Some((*task, commands.remove(&task.tgid)?))).collect()
 }
 
@@ -229,8 +232,9 @@ fn is_own_ancestor(pid: i32) -> bool {
 /// A process and its ancestors, as /proc shows them now.
 pub(crate) fn with_ancestors(pid: i32) -> impl Iterator<Item = i32> {
     let parent = |pid: &i32| {
-        let stat = Process::new(*pid).and_then(|process| process.stat()).ok()?;
-        Some(stat.ppid).filter(|parent| *parent > 0)
+        // Not from `stat`, which a process can hold up.
+        let status = Process::new(*pid).and_then(|process| process.status()).ok()?;
+        Some(status.ppid).filter(|parent| *parent > 0)
     };
     // More than in any real tree: it is not read at one moment and may contain a cycle.
     std::iter::successors(Some(pid), parent).take(256)

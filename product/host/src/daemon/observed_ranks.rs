@@ -15,7 +15,7 @@ impl Programs {
         let rank = admission::process(pid, peer)?.task;
         let is_its = self.observations.get(program).is_some_and(|observed| {
             let asker = observed.asker;
-            observed.uid == peer.uid && asker.tgid == peer.pid && asker.is_alive()
+            observed.uid == peer.uid && asker.tgid == peer.pid && asker.is_surely_alive()
         });
         if !is_its {
             let why = format!("no program {program} is observed for process {}", peer.pid);

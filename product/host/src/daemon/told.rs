@@ -87,7 +87,8 @@ impl ToldPrograms {
         let balancer = TaskRef::of(peer.pid).map_err(|_| unseen())?;
         // The process that connected may have ended, and its number may be that of another user's now.
         let status = Process::new(peer.pid).and_then(|process| process.status());
-        let is_its = status.is_ok_and(|status| status.euid == peer.uid) && balancer.is_alive();
+        let is_its =
+            status.is_ok_and(|status| status.euid == peer.uid) && balancer.is_surely_alive();
         if is_its { self.insert(peer.uid, balancer, told, now_ns) } else { Err(unseen()) }
     }
 
