@@ -139,7 +139,7 @@ impl Runtimes {
     /// Finds where process `tgid` waits, by what it has mapped now.
     ///
     /// # Errors
-    /// The process has ended, or its memory map may not be read; `TimedOut` if it cannot be read in time.
+    /// The process has ended, or its memory map may not be read. `TimedOut`: it cannot be read in time.
     pub fn find(&mut self, tgid: u32) -> io::Result<Text> {
         let (maps, executable) = in_time(tgid, move || {
             let maps = std::fs::read_to_string(format!("/proc/{tgid}/maps"));

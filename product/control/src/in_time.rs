@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use nix::unistd::{Pid, gettid};
 use procfs::process::Process;
 
 /// How long one process may hold up a call, ...
@@ -29,18 +30,26 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// ... beside the time that a process takes that holds up nothing.
 const TIME_FOR_EACH: Duration = Duration::from_micros(100);
 
-/// How long nothing is read of a user's processes after a read of one of them that was waited for in
-/// vain. A user that holds up one process after another takes a hundredth of the service's time.
-const PAUSE: Duration = Duration::from_secs(20);
+/// How often a call is held up for so long again by a process that waits for a CPU itself: its call of
+/// exec goes on when it gets one.
+const MORE_FOR_PROCESS: u32 = 4;
 
-/// Once a user has so many threads stuck, nothing is read of its processes until one of these goes on or
-/// ends. A few may be stuck by accident, as with a file system of the network that does not answer.
-const MAX_STUCK_OF_USER: usize = 4;
-/// The same of all users: one may have the numbers of many by user namespaces.
+/// How long nothing is read of a user's processes after a read of one of them that was waited for in
+/// vain. That may be an accident: a process that gets no CPU in the middle of exec.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// After so many such reads within [`MEMORY`], or as long as they are stuck, nothing is read of the
+/// user's processes: a user takes less than a twentieth of the service's time. Root is trusted.
+const MAX_LATE_OF_USER: usize = 4;
+const MEMORY: Duration = Duration::from_secs(20);
+/// The most threads that are stuck at a time, of all users: one may have the numbers of many by user
+/// namespaces.
 const MAX_STUCK: usize = 8;
 
 /// What reads for this process, by [`Lock`].
 static READERS: [Mutex<Readers>; 2] = [const { Mutex::new(Readers::new(user_of)) }; 2];
+
+const ROOT: u32 = 0;
 
 /// Whether [`read_in_time`] is in time: see [`guard_reads`].
 static IS_GUARDED: AtomicBool = AtomicBool::new(false);
@@ -123,6 +132,7 @@ struct Readers {
 }
 
 struct Worker {
+    tid: Pid,
     jobs: Sender<Job>,
     thread: JoinHandle<()>,
 }
@@ -162,7 +172,7 @@ impl Readers {
 
     /// Has each process read by `read_one`, which may wait for ever. The same code for all that is read.
     fn read(&mut self, pids: &[i32], read_one: Read) {
-        let is_over = |late: &LateRead| late.thread.is_finished() && late.at.elapsed() >= PAUSE;
+        let is_over = |late: &LateRead| late.thread.is_finished() && late.at.elapsed() >= MEMORY;
         self.late.retain(|late| !is_over(late));
         let mut rest = pids;
         while !rest.is_empty() {
@@ -176,12 +186,26 @@ impl Readers {
                 return;
             }
             let number = u32::try_from(asked.len()).unwrap_or(u32::MAX);
-            let deadline = Instant::now() + PATIENCE + TIME_FOR_EACH.saturating_mul(number);
+            let mut patience = PATIENCE + TIME_FOR_EACH.saturating_mul(number);
             rest = &[];
-            for pid in asked {
-                match answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                    Ok(()) => {}
+            let mut asked = asked.into_iter().peekable();
+            let (mut begin, mut for_process) = (Instant::now(), MORE_FOR_PROCESS);
+            while let Some(pid) = asked.peek().copied() {
+                match answers.recv_timeout(patience.saturating_sub(begin.elapsed())) {
+                    Ok(()) => drop(asked.next()),
                     Err(RecvTimeoutError::Disconnected) => return,
+                    // On a busy machine, no process is to blame.
+                    Err(RecvTimeoutError::Timeout) if self.is_running() => {
+                        (begin, patience) = (Instant::now(), PATIENCE);
+                    }
+                    Err(RecvTimeoutError::Timeout) if for_process > 0 && wants_cpu(pid) => {
+                        (begin, patience) = (Instant::now(), PATIENCE);
+                        for_process -= 1;
+                    }
+                    // It may have read since.
+                    Err(RecvTimeoutError::Timeout) if answers.try_recv().is_ok() => {
+                        asked.next();
+                    }
                     Err(RecvTimeoutError::Timeout) => {
                         self.note_late(pid);
                         // Those of other users are read on.
@@ -199,22 +223,36 @@ impl Readers {
         if self.late.is_empty() {
             return true;
         }
-        // One that has ended makes no reader wait.
         let Some(user) = (self.user_of)(pid) else { return true };
-        let of_user = || self.late.iter().filter(|late| late.user == Some(user));
-        self.late.len() < MAX_STUCK
-            && of_user().count() < MAX_STUCK_OF_USER
-            && of_user().all(|late| late.at.elapsed() >= PAUSE)
-            && self.late.iter().all(|late| late.pid != pid)
+        let of_user: Vec<_> = self.late.iter().filter(|late| late.user == Some(user)).collect();
+        let is_paused = || {
+            of_user.len() >= MAX_LATE_OF_USER || of_user.iter().any(|it| it.at.elapsed() < PAUSE)
+        };
+        let stuck = || self.late.iter().filter(|late| !late.thread.is_finished());
+        stuck().count() < MAX_STUCK
+            && stuck().all(|late| late.pid != pid)
+            && (user == ROOT || !is_paused())
+    }
+
+    /// Whether the thread that reads only waits for a CPU.
+    fn is_running(&self) -> bool {
+        self.worker.as_ref().is_some_and(|worker| wants_cpu(worker.tid.as_raw()))
     }
 
     /// Gives the thread that reads something to do; `false` if there can be none.
     fn send(&mut self, job: Job) -> bool {
         if self.worker.as_ref().is_none_or(|worker| worker.thread.is_finished()) {
             let (jobs, to_do) = channel();
-            let work = move || to_do.into_iter().for_each(Job::run);
+            let (tell, told) = channel();
+            let work = move || {
+                let _ = tell.send(gettid());
+                to_do.into_iter().for_each(Job::run);
+            };
             match Builder::new().name("reads-in-time".to_owned()).spawn(work) {
-                Ok(thread) => self.worker = Some(Worker { jobs, thread }),
+                Ok(thread) => {
+                    let worker = told.recv().map(|tid| Worker { tid, jobs, thread });
+                    self.worker = worker.ok();
+                }
                 Err(why) => {
                     tracing::debug!("processes are not read: no thread can be started: {why}");
                     return false;
@@ -229,17 +267,24 @@ impl Readers {
         let Some(Worker { thread, .. }) = self.worker.take() else { return };
         let user = (self.user_of)(pid);
         tracing::warn!(
-            "process {pid} could not be read in time: none of its user is for {} s, and this one not as \
-             long as the kernel makes its readers wait",
-            PAUSE.as_secs()
+            "process {pid} could not be read in time: none of its user is for a while, and this one not \
+             as long as the kernel makes its readers wait"
         );
         self.late.push(LateRead { pid, user, at: Instant::now(), thread });
     }
 }
 
-/// The user that runs a process or thread. The owner of /proc/PID is root where it cannot be dumped.
+/// Whether a process or thread runs or waits for a CPU.
+fn wants_cpu(tid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status"));
+    status.is_ok_and(|status| status.contains("\nState:\tR"))
+}
+
+/// The user that runs a process or thread; `None`: it has no memory (it has ended, or is the kernel's),
+/// so it makes no reader wait. The owner of /proc/PID is root where it cannot be dumped.
 fn user_of(pid: i32) -> Option<u32> {
-    Some(Process::new(pid).ok()?.status().ok()?.ruid)
+    let status = Process::new(pid).ok()?.status().ok()?;
+    status.vmsize.map(|_| status.ruid)
 }
 
 #[cfg(test)]
@@ -248,7 +293,7 @@ mod tests {
 
     use super::*;
 
-    /// Each ten processes are of one user.
+    /// Each ten processes are of one user, the first ones of root.
     fn readers() -> Readers {
         Readers::new(|pid| u32::try_from(pid / 10).ok())
     }
@@ -284,7 +329,7 @@ mod tests {
     }
 
     fn end_pauses(readers: &mut Readers) {
-        readers.late.iter_mut().for_each(|late| late.at -= PAUSE);
+        readers.late.iter_mut().for_each(|late| late.at -= MEMORY);
     }
 
     /// Reads until this process answers, as after a pause each time.
@@ -300,43 +345,61 @@ mod tests {
     #[test]
     fn a_process_that_holds_up_a_read_is_not_asked_again() {
         let mut readers = readers();
-        let (release, read) = held_up_by(&[2]);
-        assert!(answering(&mut readers, &[2, 3], read).is_empty());
-        assert!(answering(&mut readers, &[1], answer).is_empty(), "there is no pause");
+        let (release, read) = held_up_by(&[12]);
+        assert!(answering(&mut readers, &[12, 13], read).is_empty(), "there is no pause");
         end_pauses(&mut readers);
-        assert!(answering(&mut readers, &[2], answer).is_empty(), "it is asked again");
-        read_at_last(&mut readers, 1);
+        assert_eq!(answering(&mut readers, &[12, 13], answer), [13], "it is asked again");
         drop(release);
-        read_at_last(&mut readers, 2);
+        read_at_last(&mut readers, 12);
     }
 
     #[test]
     fn a_user_holds_up_no_read_of_another_one() {
         let mut readers = readers();
-        let (_release, read) = held_up_by(&[2, 22]);
-        assert_eq!(answering(&mut readers, &[1, 2, 3, 11, 22, 31], read), [1, 11, 31]);
-        assert!(answering(&mut readers, &[3, 23], answer).is_empty());
-        assert!(
-            answering(&mut readers, &[-20, 12], answer).len() == 2,
-            "one that has ended is read"
-        );
+        let (_release, read) = held_up_by(&[2, 12, 22]);
+        let found = answering(&mut readers, &[1, 2, 3, 11, 12, 22, 31, -20], read);
+        assert_eq!(found, [1, 3, 11, 31, -20], "root has no pause");
+    }
+
+    #[test]
+    fn a_user_holds_up_few_reads() {
+        let mut readers = readers();
+        for pid in [11, 12, 13, 14] {
+            let (release, read) = held_up_by(&[11, 12, 13, 14]);
+            readers.late.iter_mut().for_each(|late| late.at -= PAUSE);
+            assert!(answering(&mut readers, &[pid], read).is_empty());
+            drop(release);
+        }
+        readers.late.iter_mut().for_each(|late| late.at -= PAUSE);
+        assert_eq!(answering(&mut readers, &[15, 25], answer), [25]);
+        read_at_last(&mut readers, 15);
+    }
+
+    #[test]
+    fn a_thread_that_reads_and_has_no_cpu_is_no_reason_to_be_late() {
+        let mut readers = readers();
+        let busy = |pid| {
+            let begin = Instant::now();
+            while begin.elapsed() < PATIENCE * 2 {}
+            answer(pid)
+        };
+        assert_eq!(answering(&mut readers, &[11, 12], busy), [11, 12]);
+        assert!(readers.late.is_empty());
     }
 
     #[test]
     fn few_threads_are_stuck_at_a_time() {
         let mut readers = readers();
-        let mut held = Vec::new();
-        let mut hold_up = |readers: &mut Readers, pid| {
-            let (release, read) = held_up_by(&[1, 2, 3, 4]);
+        let (pids, mut held) = ([1, 2, 3, 4, 5, 6, 7, 8], Vec::new());
+        assert_eq!(pids.len(), MAX_STUCK);
+        for pid in pids {
+            let (release, read) = held_up_by(&[1, 2, 3, 4, 5, 6, 7, 8]);
             held.push(release);
-            end_pauses(readers);
-            assert!(answering(readers, &[pid], read).is_empty());
-        };
-        (1..=MAX_STUCK_OF_USER as i32).for_each(|pid| hold_up(&mut readers, pid));
+            assert!(answering(&mut readers, &[pid], read).is_empty());
+        }
         end_pauses(&mut readers);
-        assert!(answering(&mut readers, &[9], answer).is_empty(), "another thread was started");
-        assert_eq!(answering(&mut readers, &[11], answer).len(), 1);
+        assert!(answering(&mut readers, &[9, 11], answer).is_empty(), "another thread was started");
         drop(held.pop());
-        read_at_last(&mut readers, 9);
+        read_at_last(&mut readers, 11);
     }
 }

@@ -54,8 +54,7 @@ impl Program {
 
 /// The processes that run one of these programs, in the order of their IDs, each with the first program
 /// that it runs: by the name of its command, by its file, or by the word that it was started with. Where
-/// one of these cannot be read in time, the process may be missing: that one is does not mean that it has
-/// ended.
+/// one of these cannot be read in time, the process may be missing: it need not have ended.
 pub fn instances<'a>(
     programs: impl IntoIterator<Item = &'a Program>,
 ) -> Vec<(&'a Program, Instance)> {

@@ -173,8 +173,9 @@ fn of(command: &Command, runtime: impl FnOnce() -> Option<PathBuf>) -> Option<Bo
 }
 
 /// Confines this process to what the command does, and has no process hold it up. Called before any
-/// other thread runs. What the kernel cannot do is left out: the command works without. From `trace_folder` files may be removed until
-/// [`remove_only_from`] is called: a trace that does not begin leaves no file.
+/// other thread runs. What the kernel cannot do is left out: the command works without. From
+/// `trace_folder` files may be removed until [`remove_only_from`] is called: a trace that does not begin
+/// leaves no file.
 pub fn confine_for(command: &Command, trace_folder: Option<&Path>) {
     let runtime = || evenkeel_journal::runtime_dir().ok();
     if let Some(bounds) = of(command, runtime) {

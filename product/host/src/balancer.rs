@@ -6,6 +6,7 @@
 mod due;
 mod end;
 mod events;
+mod late;
 mod places;
 mod resting;
 mod together;
@@ -33,7 +34,7 @@ use crate::summary::Totals;
 use crate::threads::{ThreadWatch, Threads};
 use crate::waits::{ThreadTimes, Waits};
 
-use events::Late;
+use late::Late;
 use places::{Place, not_to_visit, places};
 
 /// Why a round failed.

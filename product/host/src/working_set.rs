@@ -106,9 +106,9 @@ impl WorkingSets {
         }
     }
 
-    /// Makes one step of measuring a process, takes its cost from the allowance and its result in: `None`
-    /// if the step cannot be made in time, which may be so only now. A process that has ended, or that
-    /// this user may not read, has no working set; that is no error.
+    /// Makes one step of measuring a process, takes its cost from the allowance, and its result in:
+    /// `None` if the step cannot be made in time, which may be so only now. A process that has ended, or
+    /// that this user may not read, has no working set; that is no error.
     fn step<T: Send + 'static>(
         &mut self,
         pid: u32,

@@ -48,6 +48,9 @@ pub struct UndoReport {
     pub damaged_lines: u64,
     /// What could not be done.
     pub errors: Vec<UndoError>,
+    /// Some of it because a process could not be read in time.
+    #[serde(skip)]
+    pub is_late: bool,
 }
 
 /// A thread that another process gave another mask.
@@ -145,6 +148,7 @@ impl UndoReport {
         self.damaged.extend(other.damaged);
         self.damaged_lines += other.damaged_lines;
         self.errors.extend(other.errors);
+        self.is_late |= other.is_late;
     }
 
     pub(crate) fn add_error(&mut self, path: Option<&Path>, task: Option<TaskRef>, why: String) {

@@ -17,6 +17,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use evenkeel_machine::CpuSet;
 
@@ -42,6 +43,11 @@ const MAX_LOGGED_DAMAGE: usize = 3;
 
 /// Sweeps for threads that inherited a mask: the next sweep finds a thread that is forked during one.
 const MAX_SWEEPS: usize = 5;
+
+/// How often threads are restored again that could not be read in time, and the pause before. Longer
+/// than `evenkeel_control` pauses after a read that was late by accident.
+const LATE_TRIES: usize = 4;
+const LATE_PAUSE: Duration = Duration::from_millis(400);
 
 /// How often an undo tries to lock a journal that is replaced or removed meanwhile.
 const MAX_LOCK_TRIES: usize = 10;
@@ -292,6 +298,25 @@ pub(crate) enum Outcome {
 /// Restores everything that a journal's state holds. `written` gets an entry for each change that is
 /// undone. Used by a session that closes and by the undo of a dead writer's journal.
 pub(crate) fn restore_all(state: &mut JournalState, written: &mut dyn FnMut(&Entry)) -> UndoReport {
+    let mut report = restore_threads(state, written);
+    for _ in 0..LATE_TRIES {
+        if !std::mem::take(&mut report.is_late) {
+            break;
+        }
+        std::thread::sleep(LATE_PAUSE);
+        report.errors.clear();
+        report.gone.clear();
+        report.merge(restore_threads(state, written));
+    }
+    restore_settings(state, written, &mut report);
+    restore_lines(state, written, &mut report);
+    restore_tables(state, written, &mut report);
+    // After the lines, which irqbalance may move again from then on.
+    lift_bans(state, written, &mut report);
+    report
+}
+
+fn restore_threads(state: &mut JournalState, written: &mut dyn FnMut(&Entry)) -> UndoReport {
     let mut report = UndoReport::default();
     let mut processes = Processes::default();
     let unconfirmed = state.unconfirmed_pin().cloned();
@@ -315,6 +340,7 @@ pub(crate) fn restore_all(state: &mut JournalState, written: &mut dyn FnMut(&Ent
                 entry = Entry::Yielded(end);
             }
             Err(error) => {
+                report.is_late |= matches!(error, AffinityError::Transient { .. });
                 report.add_error(None, Some(task), error.to_string());
                 continue;
             }
@@ -327,11 +353,6 @@ pub(crate) fn restore_all(state: &mut JournalState, written: &mut dyn FnMut(&Ent
             break;
         }
     }
-    restore_settings(state, written, &mut report);
-    restore_lines(state, written, &mut report);
-    restore_tables(state, written, &mut report);
-    // After the lines, which irqbalance may move again from then on.
-    lift_bans(state, written, &mut report);
     report
 }
 
@@ -393,7 +414,7 @@ pub(crate) fn free_all_inherited(state: &mut JournalState, report: &mut UndoRepo
         match TaskRef::in_process(tgid, tid) {
             Ok(task) => candidates.push((task, mask)),
             // It may have inherited the mask: the journal stays for another undo.
-            Err(why @ TaskError::Late { .. }) => add_once(report, None, why.to_string()),
+            Err(why @ TaskError::Late { .. }) => add_late(report, None, why.to_string()),
             Err(_) => {}
         }
     }
@@ -410,7 +431,7 @@ pub(crate) fn free_all_inherited(state: &mut JournalState, report: &mut UndoRepo
         let Some(original) = original else {
             if std::mem::take(&mut processes.is_any_late) {
                 let why = "it is not known now which process started it".to_owned();
-                add_once(report, Some(task), why);
+                add_late(report, Some(task), why);
             }
             continue;
         };
@@ -420,7 +441,7 @@ pub(crate) fn free_all_inherited(state: &mut JournalState, report: &mut UndoRepo
         match task.check() {
             Err(AffinityError::Gone { .. }) => continue,
             Err(why) => {
-                add_once(report, Some(task), why.to_string());
+                add_late(report, Some(task), why.to_string());
                 continue;
             }
             Ok(()) => {}
@@ -440,6 +461,12 @@ pub(crate) fn free_all_inherited(state: &mut JournalState, report: &mut UndoRepo
         }
     }
     freed
+}
+
+/// Adds that a thread may need an undo that is not possible now.
+fn add_late(report: &mut UndoReport, task: Option<TaskRef>, why: String) {
+    report.is_late = true;
+    add_once(report, task, why);
 }
 
 /// Adds an error, which each sweep may find.

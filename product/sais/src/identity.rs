@@ -16,8 +16,8 @@ pub(crate) fn start_ticks(start_boottime_ns: u64) -> u64 {
     start_boottime_ns / (1_000_000_000 / procfs::ticks_per_second().max(1))
 }
 
-/// The thread that was recorded under this number; `None`: it has ended, is of another PID namespace than
-/// ours, or cannot be read in time.
+/// The thread that was recorded under this number; `None`: it has ended, is of another PID namespace
+/// than ours, or cannot be read in time.
 pub(crate) fn thread_of(tid: u32, reader: &RawReader) -> Option<TaskRef> {
     let task = TaskRef::in_process(reader.tgid as i32, tid as i32).ok()?;
     (task.start_time_ticks == start_ticks(reader.start_boottime_ns)).then_some(task)

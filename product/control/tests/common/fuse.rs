@@ -279,8 +279,8 @@ fn tasks_of(pid: i32) -> Vec<Pid> {
     tids.map(Pid::from_raw).collect()
 }
 
-/// Whether a thread waits in the kernel for a lock: in many looks in a row, since any thread may wait for
-/// a disk for a moment.
+/// Whether a thread waits in the kernel for a lock: in many looks in a row, since any thread may wait
+/// for a disk for a moment.
 fn is_waiting(tid: Pid) -> bool {
     (0..20).all(|_| {
         thread::sleep(Duration::from_millis(5));
@@ -298,6 +298,7 @@ pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// What `call` returns, if it is not held up.
+#[allow(dead_code, reason = "not in each test program")]
 pub fn in_time<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, results) = channel();
     thread::spawn(move || {

@@ -4,19 +4,9 @@
 use evenkeel_cbinfo::TaskEvent;
 use evenkeel_journal::{PlaceError, Session, SupervisedSession, TaskError, TaskRef};
 
+use super::late::MAX_LATE;
 use super::{Balancer, BalancerError, SETTLING_NS};
 use crate::clock::boottime_ns;
-
-/// The most of each kind that wait: a user may fork without an end while none of its processes is read.
-const MAX_LATE: usize = 4096;
-
-/// What is to be done again.
-#[derive(Default)]
-pub(super) struct Late {
-    events: Vec<TaskEvent>,
-    /// Tasks of programs that have left.
-    releases: Vec<TaskRef>,
-}
 
 impl Balancer {
     /// Gives tasks that inherited a pin of ours by fork, or kept it across exec, their own mask. Call it

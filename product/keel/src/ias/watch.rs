@@ -142,8 +142,8 @@ fn ticks_of(pid: i32) -> Option<(Known, u64)> {
     Some((known(&stat)?, stat.utime + stat.stime))
 }
 
-/// How often a process has read and written; 0 where the kernel does not count it, `None` if it cannot be
-/// read in time.
+/// How often a process has read and written; 0 where the kernel does not count it, `None` if it cannot
+/// be read in time.
 fn calls(process: Process) -> Option<u64> {
     let io = read_in_time(Lock::Exec, process.pid, move || process.io()).ok()?;
     Some(io.map_or(0, |io| io.syscr + io.syscw))
