@@ -70,14 +70,20 @@ impl Watch {
 
     /// Looks at all processes but those that a request has set (`taken`).
     pub fn look(&mut self, taken: &BTreeSet<Known>) -> Vec<Tuning> {
+        let running = all_processes().into_iter().flatten().flatten();
+        // This process has several threads, too, and is no program that is to be faster.
+        let is_other = |pid: &i32| u32::try_from(*pid) != Ok(std::process::id());
+        let pids = running.map(|process| process.pid).filter(is_other).collect();
+        self.look_at(pids, taken)
+    }
+
+    fn look_at(&mut self, pids: Vec<i32>, taken: &BTreeSet<Known>) -> Vec<Tuning> {
         let window = self.at.elapsed();
         self.at = Instant::now();
         let least_ticks =
             window.as_secs_f64() * procfs::ticks_per_second() as f64 / f64::from(LEAST_SHARE);
         let mut now = BTreeMap::new();
         let mut seen = Vec::new();
-        let running = all_processes().into_iter().flatten().flatten();
-        let pids: Vec<i32> = running.map(|process| process.pid).collect();
         let counted = read_each_in_time(Lock::Exec, &pids, ticks_of);
         for pid in pids {
             let Some(counted) = counted.get(&pid) else {
@@ -237,16 +243,18 @@ mod tests {
     }
 
     #[test]
-    fn who_was_set_by_somebody_is_left_out() {
+    fn what_a_request_has_set_is_left_out_and_so_is_this_process() {
         let stat = Process::myself().unwrap().stat().unwrap();
-        let own = known(&stat).unwrap();
+        let (pid, own) = (stat.pid, known(&stat).unwrap());
         // A test program has several threads; another one is there until it is joined.
         let (stop, stopped) = mpsc::channel::<()>();
         let other = std::thread::spawn(move || stopped.recv().is_ok());
         let mut watch = Watch::new(Mode::default());
-        watch.look(&BTreeSet::new());
+        watch.look_at(vec![pid], &BTreeSet::new());
         assert!(watch.before.contains_key(&own));
-        watch.look(&[own].into());
+        watch.look_at(vec![pid], &[own].into());
+        assert!(!watch.before.contains_key(&own));
+        watch.look(&BTreeSet::new());
         assert!(!watch.before.contains_key(&own));
         drop(stop);
         assert!(!other.join().unwrap());
