@@ -40,7 +40,7 @@ use self::quota::{Quotas, UserSpaces, check_room};
 use self::rights::Rights;
 use self::settings::{IasSettings, Preference};
 use self::space::{Owner, Space};
-use self::watch::{Known, Watch, at_work, may_be_at_work};
+use self::watch::{Known, Watch, known};
 use crate::layout::MAX_SPACES;
 use crate::scheduler::{LoadError, Scheduler};
 use crate::visible::{When, may_see};
@@ -202,8 +202,9 @@ impl Ias {
                 }
             }
         }
-        // A process that cannot be read now is not found, and has not ended.
-        adopted.extend(self.adopted.iter().filter(|known| may_be_at_work(**known)));
+        // By a command line that cannot be read now, a process is not found.
+        let is_at_work = |known: &&Known| at_work(known.0) == Some(**known);
+        adopted.extend(self.adopted.iter().filter(is_at_work));
         (self.adopted, self.left_out) = (adopted, left_out);
     }
 
@@ -231,8 +232,7 @@ impl Ias {
         if self.helper.is_none() && self.settings.programs.is_empty() {
             return;
         }
-        // Without its start nothing is remembered: another process may get the number.
-        let Ok(Some(process)) = at_work(pid) else { return };
+        let Some(process) = at_work(pid) else { return };
         let spaces = &self.spaces;
         let aggregates = |one: Known| spaces.iter().any(|space| space.aggregation.pid == one.0);
         self.given.remember(process, Rights::of(peer.uid).user(), aggregates);
@@ -301,7 +301,7 @@ impl Ias {
 
     /// Forgets what was said of processes that have ended. Call it seldom: each process is looked up.
     pub(crate) fn forget_ended(&mut self) {
-        self.given.retain(may_be_at_work);
+        self.given.retain(|one| at_work(one.0) == Some(one));
     }
 
     /// Prunes by `prune`, if it is time. The service's loop turns with each line that a client sends,
@@ -400,6 +400,11 @@ impl Ias {
     }
 }
 
+/// The process that has this number now.
+fn at_work(pid: u32) -> Option<Known> {
+    known(&Process::new(pid as i32).ok()?.stat().ok()?)
+}
+
 /// The user that runs a process.
 fn user_of(pid: u32) -> Result<u32, IasError> {
     let status = Process::new(pid as i32).and_then(|process| process.status());
@@ -479,7 +484,7 @@ mod tests {
     #[test]
     fn a_process_that_is_not_found_for_a_while_stays_adopted() {
         let mut ias = Ias::default();
-        let own = at_work(std::process::id()).unwrap().unwrap();
+        let own = at_work(std::process::id()).unwrap();
         assert_eq!(adopted(&mut ias, &[own, (7, 1)], false), [own.0, 7]);
         assert_eq!(adopted(&mut ias, &[], false), [0; 0]);
         // No process 7 has that start.
@@ -505,7 +510,7 @@ mod tests {
 
     #[test]
     fn what_was_said_is_forgotten_when_the_process_has_ended() {
-        let own = at_work(std::process::id()).unwrap().unwrap();
+        let own = at_work(std::process::id()).unwrap();
         let mut ias = Ias::default();
         for process in [own, (own.0, own.1 + 1)] {
             ias.given.remember(process, None, |_| false);

@@ -2,7 +2,7 @@
 //! named by its number alone, which may have gone to another task meanwhile. So the owner is read again
 //! for each answer; and a task that started after the event that would be told is another task.
 
-use evenkeel_control::{Lock, Peer, read_in_time};
+use evenkeel_control::Peer;
 use procfs::process::Process;
 
 /// What is told about a task holds for the one that had its number at that moment.
@@ -17,7 +17,7 @@ pub(crate) enum When {
 }
 
 /// Whether `peer` may be told about the task (a process or thread) of this number. Another user is told
-/// nothing about a task that has ended, or cannot be read in time.
+/// nothing about a task that has ended.
 pub(crate) fn may_see(peer: &Peer, task: u32, when: When) -> bool {
     if peer.may_steer(0) {
         return true;
@@ -25,22 +25,17 @@ pub(crate) fn may_see(peer: &Peer, task: u32, when: When) -> bool {
     let Some(process) = i32::try_from(task).ok().and_then(|task| Process::new(task).ok()) else {
         return false;
     };
-    // Both are read through one descriptor, so they are of one task. One that has ended is root's.
-    if !process.uid().is_ok_and(|owner| peer.may_steer(owner)) {
-        return false;
-    }
-    let pid = process.pid;
-    let start = move || {
-        read_in_time(Lock::Exec, pid, move || process.stat()).ok()?.ok().map(|it| it.starttime)
-    };
-    match when {
+    // Both are read through one descriptor, so they are of one task.
+    let (Ok(stat), Ok(owner)) = (process.stat(), process.uid()) else { return false };
+    let is_same = match when {
         When::Now => true,
         When::At(at_ns) => {
             let tick_ns = 1_000_000_000 / procfs::ticks_per_second().max(1);
-            start().is_some_and(|start| start.saturating_mul(tick_ns) <= at_ns)
+            stat.starttime.saturating_mul(tick_ns) <= at_ns
         }
-        When::StartedAt(started) => start() == Some(started),
-    }
+        When::StartedAt(start) => start == stat.starttime,
+    };
+    is_same && peer.may_steer(owner)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use evenkeel_control::{Late, Lock, Peer, read_each_in_time, read_in_time};
+use evenkeel_control::Peer;
 use procfs::process::{Process, Stat, all_processes};
 
 use super::auto::{Auto, Seen, Tuning};
@@ -71,42 +71,36 @@ impl Watch {
     /// Looks at all processes but those that a request has set (`taken`).
     pub fn look(&mut self, taken: &BTreeSet<Known>) -> Vec<Tuning> {
         let running = all_processes().into_iter().flatten().flatten();
-        // This process has several threads, too, and is no program that is to be faster.
-        let is_other = |pid: &i32| u32::try_from(*pid) != Ok(std::process::id());
-        let pids = running.map(|process| process.pid).filter(is_other).collect();
-        self.look_at(pids, taken)
+        // This process may have several threads, too, and is no program that is to be faster.
+        let is_other = |it: &Process| u32::try_from(it.pid) != Ok(std::process::id());
+        self.look_at(running.filter(is_other), taken)
     }
 
-    fn look_at(&mut self, pids: Vec<i32>, taken: &BTreeSet<Known>) -> Vec<Tuning> {
+    fn look_at(
+        &mut self,
+        processes: impl Iterator<Item = Process>,
+        taken: &BTreeSet<Known>,
+    ) -> Vec<Tuning> {
         let window = self.at.elapsed();
         self.at = Instant::now();
         let least_ticks =
             window.as_secs_f64() * procfs::ticks_per_second() as f64 / f64::from(LEAST_SHARE);
         let mut now = BTreeMap::new();
         let mut seen = Vec::new();
-        let counted = read_each_in_time(Lock::Exec, &pids, ticks_of);
-        for pid in pids {
-            let Some(counted) = counted.get(&pid) else {
-                // It cannot be read in time, which is no sign that it has ended: it is taken for idle.
-                let of_pid = (pid as u32, 0)..=(pid as u32, u64::MAX);
-                let earlier = self.before.range(of_pid).next();
-                if let Some((known, before)) = earlier.map(|(known, it)| (*known, it.clone())) {
-                    seen.push(seen_of(known.0, None, None));
-                    now.insert(known, before);
-                }
+        for process in processes {
+            let Ok(stat) = process.stat() else { continue };
+            let Some(known) = known(&stat).filter(|known| !taken.contains(known)) else { continue };
+            if stat.num_threads < 2 {
                 continue;
-            };
-            let Some((known, ticks)) = counted.filter(|(known, _)| !taken.contains(known)) else {
-                continue;
-            };
-            let Ok(process) = Process::new(pid) else { continue };
+            }
+            let ticks = stat.utime + stat.stime;
             let before = self.before.remove(&known);
             let passed = before.as_ref().map_or(0, |before| ticks.saturating_sub(before.ticks));
             let is_busy = passed as f64 >= least_ticks;
             let threads = is_busy.then(|| threads(&process));
             let earlier_calls = before.as_ref().map_or(0, |before| before.calls);
             let earlier = before.and_then(|before| before.threads);
-            let calls = if is_busy { calls(process).unwrap_or(earlier_calls) } else { 0 };
+            let calls = if is_busy { calls(&process) } else { 0 };
             // A program that is idle for a while shows nothing; that is an observation, too.
             let mut of_space = seen_of(known.0, threads.as_ref(), earlier.as_ref());
             if of_space.run_ns > 0 {
@@ -124,35 +118,13 @@ impl Watch {
 }
 
 /// The name of a process for good.
-fn known(stat: &Stat) -> Option<Known> {
+pub(super) fn known(stat: &Stat) -> Option<Known> {
     Some((u32::try_from(stat.pid).ok()?, stat.starttime))
 }
 
-/// The process that has this number now.
-pub(super) fn at_work(pid: u32) -> Result<Option<Known>, Late> {
-    let pid = pid as i32;
-    let stat = read_in_time(Lock::Exec, pid, move || {
-        Process::new(pid).and_then(|process| process.stat())
-    })?;
-    Ok(stat.ok().and_then(|stat| known(&stat)))
-}
-
-/// Whether the process is not known to have ended.
-pub(super) fn may_be_at_work(process: Known) -> bool {
-    at_work(process.0).map_or(true, |now| now == Some(process))
-}
-
-/// A process of several threads, with its run time in ticks. This may wait for ever.
-fn ticks_of(pid: i32) -> Option<(Known, u64)> {
-    let stat = Process::new(pid).ok()?.stat().ok().filter(|stat| stat.num_threads > 1)?;
-    Some((known(&stat)?, stat.utime + stat.stime))
-}
-
-/// How often a process has read and written; 0 where the kernel does not count it, `None` if it cannot
-/// be read in time.
-fn calls(process: Process) -> Option<u64> {
-    let io = read_in_time(Lock::Exec, process.pid, move || process.io()).ok()?;
-    Some(io.map_or(0, |io| io.syscr + io.syscw))
+/// How often a process has read and written; 0 where the kernel does not count it.
+fn calls(process: &Process) -> u64 {
+    process.io().map_or(0, |io| io.syscr + io.syscw)
 }
 
 /// Of each thread of a process what it has had.
@@ -235,24 +207,23 @@ mod tests {
             println!("this kernel does not count them");
             return;
         }
-        let calls = || calls(Process::myself().unwrap()).unwrap();
-        let before = calls();
+        let before = calls(&process);
         let mut nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
         (0..100).for_each(|_| nowhere.write_all(b"x").unwrap());
-        assert!(calls() >= before + 100);
+        assert!(calls(&process) >= before + 100);
     }
 
     #[test]
     fn what_a_request_has_set_is_left_out_and_so_is_this_process() {
-        let stat = Process::myself().unwrap().stat().unwrap();
-        let (pid, own) = (stat.pid, known(&stat).unwrap());
+        let this = || Process::myself().into_iter();
+        let own = known(&Process::myself().unwrap().stat().unwrap()).unwrap();
         // A test program has several threads; another one is there until it is joined.
         let (stop, stopped) = mpsc::channel::<()>();
         let other = std::thread::spawn(move || stopped.recv().is_ok());
         let mut watch = Watch::new(Mode::default());
-        watch.look_at(vec![pid], &BTreeSet::new());
+        watch.look_at(this(), &BTreeSet::new());
         assert!(watch.before.contains_key(&own));
-        watch.look_at(vec![pid], &[own].into());
+        watch.look_at(this(), &[own].into());
         assert!(!watch.before.contains_key(&own));
         watch.look(&BTreeSet::new());
         assert!(!watch.before.contains_key(&own));
