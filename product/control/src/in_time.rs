@@ -14,6 +14,9 @@
 //! So a thread of its own reads here, and the service waits for that thread for a short time only. A
 //! stuck thread can be killed: it does not outlast the service. What one user holds up is not read of
 //! that user's processes only.
+//!
+//! The keel reads `stat` directly all the same: a thread that reads waits for a CPU in a queue of the
+//! keel, and beside tasks that are preferred a client would wait for its answer too long.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
