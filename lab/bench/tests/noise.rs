@@ -137,7 +137,8 @@ fn windows_at_real_time_priority_leave_ordinary_tasks_their_time() {
         match longest_ms() {
             Ok(longest_ms) => seen.push(longest_ms),
             Err(why) if why.is_privilege() => {
-                return evenkeel_skip::skip("windows_at_real_time_priority", why);
+                let test = "windows_at_real_time_priority_leave_ordinary_tasks_their_time";
+                return evenkeel_skip::skip(test, why);
             }
             Err(why) => panic!("{why}"),
         }

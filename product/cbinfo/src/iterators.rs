@@ -1,7 +1,7 @@
 //! Task iterators: the kernel runs a program for each task of the machine, or of one process.
 //!
-//! A machine of many CPUs has thousands of threads, most of them the kernel's. An iterator over all of
-//! them takes about a microsecond each, at every interval of a balancer, however few tasks are followed.
+//! A machine of many CPUs has thousands of threads, most of them the kernel's. An iterator over all
+//! tasks takes time for each of them, at every interval of a balancer, however few are followed.
 //! So where these belong to a few processes ([`Processes`]), only those are visited.
 
 use std::collections::btree_map::Entry;

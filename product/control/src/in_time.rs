@@ -12,8 +12,8 @@
 //! threads wait for neither: they are read directly.
 //!
 //! So a thread of its own reads here, and the service waits for that thread for a short time only. A
-//! stuck thread can be killed: it does not outlast the service. What one user holds up is not read of
-//! that user's processes only.
+//! stuck thread can be killed: it does not outlast the service. Once a read is
+//! late, processes of that user alone are left out for a while.
 //!
 //! The keel reads `stat` directly all the same: a thread that reads waits for a CPU in a queue of the
 //! keel, and beside tasks that are preferred a client would wait for its answer too long.
@@ -387,6 +387,19 @@ mod tests {
             answer(pid)
         };
         assert_eq!(answering(&mut readers, &[11, 12], busy), [11, 12]);
+        assert!(readers.late.is_empty());
+    }
+
+    #[test]
+    fn a_process_that_waits_for_a_cpu_is_given_more_time() {
+        let spin = ["-c", "while :; do :; done"];
+        let mut spinner = std::process::Command::new("sh").args(spin).spawn().unwrap();
+        let pid = spinner.id() as i32;
+        let mut readers = Readers::new(|_| Some(1));
+        let found = answering(&mut readers, &[pid], |_| std::thread::sleep(PATIENCE * 2));
+        spinner.kill().unwrap();
+        spinner.wait().unwrap();
+        assert_eq!(found, [pid]);
         assert!(readers.late.is_empty());
     }
 

@@ -172,7 +172,7 @@ fn of(command: &Command, runtime: impl FnOnce() -> Option<PathBuf>) -> Option<Bo
     })
 }
 
-/// Confines this process to what the command does, and lets reads in time end in time. Called before any
+/// Confines this process to what the command does, and guards its reads of processes. Called before any
 /// other thread runs. What the kernel cannot do is left out: the command works without. From
 /// `trace_folder` files may be removed until [`remove_only_from`] is called: a trace that does not begin
 /// leaves no file.

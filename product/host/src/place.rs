@@ -143,6 +143,13 @@ mod tests {
         (child, task)
     }
 
+    /// A session without a supervisor, and the folder of its journal.
+    fn supervised() -> (tempfile::TempDir, SupervisedSession) {
+        let folder = tempfile::tempdir().unwrap();
+        let session = Session::open(folder.path(), SessionOptions::default()).unwrap();
+        (folder, SupervisedSession::new(session, |_| None))
+    }
+
     fn only(cpu: u32) -> CpuSet {
         std::iter::once(cpu).collect()
     }
@@ -173,9 +180,7 @@ mod tests {
     fn both_tasks_of_an_exchange_have_their_own_masks_again_once_both_are_in_place() {
         let test = "both_tasks_of_an_exchange_have_their_own_masks_again_once_both_are_in_place";
         let Some((own, first, last)) = two_cpus(test) else { return };
-        let folder = tempfile::tempdir().unwrap();
-        let session = Session::open(folder.path(), SessionOptions::default()).unwrap();
-        let mut guarded = SupervisedSession::new(session, |_| None);
+        let (_folder, mut guarded) = supervised();
         let mut sleepers = [sleeper(), sleeper()];
         let tasks = sleepers.each_ref().map(|(_, task)| *task);
         let masks = || tasks.each_ref().map(mask);
@@ -198,9 +203,7 @@ mod tests {
     fn no_task_is_pinned_softly_while_the_balancer_goes_to_another_cpu() {
         let test = "no_task_is_pinned_softly_while_the_balancer_goes_to_another_cpu";
         let Some((own, first, last)) = two_cpus(test) else { return };
-        let folder = tempfile::tempdir().unwrap();
-        let session = Session::open(folder.path(), SessionOptions::default()).unwrap();
-        let mut guarded = SupervisedSession::new(session, |_| None);
+        let (_folder, mut guarded) = supervised();
         let mut sleepers = [sleeper(), sleeper(), sleeper(), sleeper()];
         let tasks = sleepers.each_ref().map(|(_, task)| *task);
         let masks = || tasks.each_ref().map(mask);
@@ -221,9 +224,7 @@ mod tests {
     fn a_task_leaves_a_cpu_that_is_not_to_be_visited_all_the_same() {
         let test = "a_task_leaves_a_cpu_that_is_not_to_be_visited_all_the_same";
         let Some((own, first, last)) = two_cpus(test) else { return };
-        let folder = tempfile::tempdir().unwrap();
-        let session = Session::open(folder.path(), SessionOptions::default()).unwrap();
-        let mut guarded = SupervisedSession::new(session, |_| None);
+        let (_folder, mut guarded) = supervised();
         let mut sleepers = [sleeper(), sleeper()];
         let tasks = sleepers.each_ref().map(|(_, task)| *task);
         let balancer = || affinity::get(nix::unistd::gettid().as_raw()).unwrap();
@@ -243,9 +244,7 @@ mod tests {
     fn a_mask_that_its_user_sets_before_the_release_is_counted() {
         let test = "a_mask_that_its_user_sets_before_the_release_is_counted";
         let Some((_, first, last)) = two_cpus(test) else { return };
-        let folder = tempfile::tempdir().unwrap();
-        let session = Session::open(folder.path(), SessionOptions::default()).unwrap();
-        let mut guarded = SupervisedSession::new(session, |_| None);
+        let (_folder, mut guarded) = supervised();
         let mut sleepers = [sleeper()];
         let task = sleepers[0].1;
         let mut totals = Totals::default();

@@ -63,12 +63,14 @@ pub(crate) fn journal_dir(dir: &Path) -> Result<PathBuf, JournalError> {
 
 /// Has systemd-tmpfiles leave a directory alone while it is open here: what is below `/tmp` and has not
 /// changed for days is removed, unless its directory, or one above that, has a lock of flock(2)
-/// (tmpfiles.d(5)). Where the lock is taken, systemd-tmpfiles is at work there, or another user is, for
-/// which no process may wait: the next call takes it.
-pub(crate) fn keep_from_ageing(directory: &File) {
-    if let Err(why) = directory.try_lock_shared() {
+/// (tmpfiles.d(5)). False where the lock is taken: systemd-tmpfiles is at work there, or another user
+/// is, for which no process may wait. Then it is to be called again.
+pub(crate) fn keep_from_ageing(directory: &File) -> bool {
+    let locked = directory.try_lock_shared();
+    if let Err(why) = &locked {
         tracing::debug!("the directory of the journal is not locked: {why}");
     }
+    locked.is_ok()
 }
 
 /// The effective user id.

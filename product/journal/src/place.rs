@@ -495,7 +495,8 @@ impl Session {
             Some(known) => known,
             None => {
                 let process = task.process();
-                let process = process.map_err(|why| refusal(task, why.in_place_of(task.tid)))?;
+                let process =
+                    process.map_err(|why| refusal(task, why.for_affinity_of(task.tid)))?;
                 (self.next_id, process)
             }
         };

@@ -34,8 +34,9 @@ pub struct SessionOptions {
 #[derive(Debug)]
 pub struct Session {
     file: JournalFile,
-    /// The directory of all files of this process, which is kept from ageing.
+    /// The directory of all files of this process, and whether it is kept from ageing by now.
     directory: Option<File>,
+    is_kept: bool,
     header: Entry,
     pub(crate) state: JournalState,
     /// The next free [`crate::entry::Pin::id`].
@@ -58,11 +59,12 @@ impl Session {
         let header = Entry::Header(header);
         let journals = journal_dir(dir)?;
         let directory = File::open(dir).ok();
-        directory.iter().for_each(keep_from_ageing);
+        let is_kept = directory.as_ref().is_none_or(keep_from_ageing);
         let file = JournalFile::create(&journals, &writer, &header, options.compact_bytes)?;
         Ok(Self {
             file,
             directory,
+            is_kept,
             header,
             state: JournalState::default(),
             next_id: 1,
@@ -189,7 +191,9 @@ impl Session {
 
     /// Writes an entry that must be in the journal before its change is made.
     pub(crate) fn write(&mut self, entry: Entry) -> Result<(), JournalError> {
-        self.directory.iter().for_each(keep_from_ageing);
+        if !self.is_kept {
+            self.is_kept = self.directory.as_ref().is_none_or(keep_from_ageing);
+        }
         self.file.append(&entry)?;
         self.state.apply(&entry);
         Ok(())

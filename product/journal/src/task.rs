@@ -65,7 +65,7 @@ pub enum TaskError {
 
 impl TaskError {
     /// What it means for the affinity of thread `tid`.
-    pub(crate) fn in_place_of(&self, tid: i32) -> AffinityError {
+    pub(crate) fn for_affinity_of(&self, tid: i32) -> AffinityError {
         match self {
             Self::Late { .. } => AffinityError::Transient { tid, errno: libc::EAGAIN },
             _ => AffinityError::Gone { tid },
@@ -140,7 +140,7 @@ impl TaskRef {
     /// # Errors
     /// `Gone`, or `Transient` if that is not known now.
     pub(crate) fn check(&self) -> Result<(), AffinityError> {
-        self.stat().map(drop).map_err(|why| why.in_place_of(self.tid))
+        self.stat().map(drop).map_err(|why| why.for_affinity_of(self.tid))
     }
 }
 

@@ -44,8 +44,8 @@ const MAX_LOGGED_DAMAGE: usize = 3;
 /// Sweeps for threads that inherited a mask: the next sweep finds a thread that is forked during one.
 const MAX_SWEEPS: usize = 5;
 
-/// How often threads are restored again that could not be read in time, and the pause before. Longer
-/// than `evenkeel_control` pauses after a read that was late by accident.
+/// How often threads are restored again that could not be read in time, and the pause before each time:
+/// together longer than `evenkeel_control` pauses after a read that was late by accident.
 const LATE_TRIES: usize = 4;
 const LATE_PAUSE: Duration = Duration::from_millis(400);
 

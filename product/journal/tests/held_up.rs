@@ -1,5 +1,5 @@
-//! A thread whose process makes each reader of its `stat` wait: nothing waits for it, and what was done
-//! to it is not forgotten. In a test program of its own: here all reads are in time.
+//! A thread of a process that makes each reader of its `stat` wait: nothing waits for it, and what was
+//! done to it is not forgotten. In a test program of its own: here all reads are in time.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 #[path = "../../control/tests/common/fuse.rs"]
