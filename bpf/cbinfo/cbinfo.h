@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The layouts that cbinfo.bpf.c and product/cbinfo (layout.rs) share. All fields are
+ * The layouts that the BPF programs here and product/cbinfo (layout.rs) share. All fields are
  * 64-bit words, or pairs of 32-bit words, so that C and Rust agree without packing
  * rules. Times named _ns are ns of CLOCK_MONOTONIC or sums of them.
  */
@@ -111,6 +111,12 @@ struct sampled_place {
 	u64 address;	/* in user space; of a system call, where it was made */
 	u32 tid;
 	u32 cpu;
+};
+
+/* A process of which the barriers are counted; from user space. */
+struct barrier_process {
+	u64 program;
+	u64 words;	/* its words in `wakes`: one process must not fill that for all */
 };
 
 /* A word of a process at which its threads wait. */

@@ -3,21 +3,15 @@
  * What the followed tasks do with their time on the CPUs: work, or spin until another
  * task arrives. An object of its own, because most programs never need it: product/cbinfo (waiting.rs)
  * loads it beside cbinfo.bpf.c, with the same maps `tasks` and `cpus`, the first time that it is asked
- * for. Both programs only look at followed tasks, and change nothing but their accounts.
+ * for. It only looks at followed tasks, and changes nothing but their accounts.
  *
- * 1. on_sample. A clock interrupts the CPUs of the programs at a rate that user space sets. The address
- *    at which the task is then, in user space, lies in the text of a synchronisation runtime
- *    (wait_ranges, found by user space in the maps of the process), or it does not. For a task in the
- *    kernel, the address is that of its system call. In sched_yield(2), which libomp calls while it
- *    waits, a task waits whatever its address is. Interrupts and softirqs are no time of the task, so a
- *    sample that hits a softirq counts for no task. The address goes to user space, too, which finds by
- *    it where threads wait in code of their own (product/host, profile.rs).
- *
- * 2. on_system_call. The last thread that arrives at a barrier wakes all others: futex(FUTEX_WAKE,
- *    INT_MAX), also where none of them sleeps. libgomp's and glibc's barriers do that; so these calls
- *    tell of a program's barriers. They are counted by the word that the others wait at, because an
- *    OpenMP region has two such words: one at its beginning, one for its barriers. Attached, it slows
- *    the system calls of all tasks, so user space attaches it in short windows.
+ * A clock interrupts the CPUs of the programs at a rate that user space sets. The address at which the
+ * task is then, in user space, lies in the text of a synchronisation runtime (wait_ranges, found by user
+ * space in the maps of the process), or it does not. For a task in the kernel, the address is that of
+ * its system call. In sched_yield(2), which libomp calls while it waits, a task waits whatever its
+ * address is. Interrupts and softirqs are no time of the task, so a sample that hits a softirq counts
+ * for no task. The address goes to user space, too, which finds by it where threads wait in code of
+ * their own (product/host, profile.rs).
  *
  * No field of a kernel's type is read here, so nothing is relocated, and loading does not parse the
  * kernel's type information.
@@ -25,7 +19,6 @@
 #include <stdbool.h>
 #include <linux/bpf.h>
 #include <linux/bpf_perf_event.h>
-#include <linux/futex.h>
 #include <asm/unistd.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -33,12 +26,7 @@
 typedef __u32 u32;
 typedef __u64 u64;
 #include "cbinfo.h"
-
-/* For each process, at most so many words at which its threads wait are counted. OpenMP has two. */
-#define MAX_WORDS 16
-#define ALL_WAITERS 0x7fffffff	/* INT_MAX */
-/* No system call. */
-#define NO_CALL (-1L)
+#include "system_call.h"
 
 struct task_struct;
 
@@ -65,13 +53,6 @@ struct {
 	__type(value, struct wait_ranges);
 } ranges SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct wake_word);
-	__type(value, u64);		/* how often all its waiters were woken */
-} wakes SEC(".maps");
-
 /* The places of samples. User space empties it at each look; samples that find no room are lost. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -81,19 +62,6 @@ struct {
 static __always_inline bool is_user_address(u64 address)
 {
 	return (long)address >= 0;
-}
-
-/* The system call that these registers of user space have entered, or NO_CALL. */
-static __always_inline long system_call_of(const bpf_user_pt_regs_t *regs)
-{
-#if defined(__TARGET_ARCH_x86)
-	/* 32-bit programs number their calls otherwise. */
-	return regs->cs == 0x23 ? NO_CALL : (long)regs->orig_rax;
-#elif defined(__TARGET_ARCH_arm64)
-	return regs->regs[8];
-#else
-	return NO_CALL;
-#endif
 }
 
 static __always_inline bool lies_in(const struct wait_ranges *r, u64 address)
@@ -153,47 +121,6 @@ int on_sample(struct bpf_perf_event_data *ctx)
 	t->changes += spins != t->spins;
 	t->spins = spins;
 	note_place(address, cpu);
-	return 0;
-}
-
-static __always_inline void count_wake(u64 address, u32 program)
-{
-	struct wake_word word = {
-		.address = address, .tgid = bpf_get_current_pid_tgid() >> 32, .program = program,
-	};
-	struct wait_ranges *r = bpf_map_lookup_elem(&ranges, &word.tgid);
-	u64 zero = 0, *count;
-
-	/* As in on_sample(): nothing is known of the process. */
-	if (!r)
-		return;
-	count = bpf_map_lookup_elem(&wakes, &word);
-	if (!count) {
-		if (__sync_fetch_and_add(&r->words, 1) >= MAX_WORDS)
-			return;
-		bpf_map_update_elem(&wakes, &word, &zero, BPF_NOEXIST);
-		count = bpf_map_lookup_elem(&wakes, &word);
-	}
-	if (count)
-		__sync_fetch_and_add(count, 1);
-}
-
-SEC("raw_tp")
-int on_system_call(struct bpf_raw_tracepoint_args *ctx)
-{
-	u64 call = ctx->args[1];
-	bpf_user_pt_regs_t regs;
-	struct task_account *t;
-
-	if (call != __NR_futex)
-		return 0;
-	t = bpf_task_storage_get(&tasks, bpf_get_current_task_btf(), 0, 0);
-	if (!t || bpf_probe_read_kernel(&regs, sizeof(regs), (void *)ctx->args[0]))
-		return 0;
-	if (system_call_of(&regs) == (long)call &&
-	    (PT_REGS_PARM2_SYSCALL(&regs) & FUTEX_CMD_MASK) == FUTEX_WAKE &&
-	    (u32)PT_REGS_PARM3_SYSCALL(&regs) == ALL_WAITERS)
-		count_wake(PT_REGS_PARM1_SYSCALL(&regs), t->program);
 	return 0;
 }
 

@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let source = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../bpf/cbinfo");
     // The kernel's user-space headers live in a directory of their own on multi-arch systems.
     let headers = format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH")?);
-    for name in ["cbinfo", "waiting"] {
+    for name in ["cbinfo", "waiting", "barriers"] {
         let object = PathBuf::from(env::var("OUT_DIR")?).join(format!("{name}.bpf.o"));
         let mut builder = SkeletonBuilder::new();
         builder.source(source.join(format!("{name}.bpf.c"))).obj(object);
@@ -21,7 +21,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         builder.build()?;
         println!("cargo:rerun-if-changed={}", source.join(format!("{name}.bpf.c")).display());
     }
-    println!("cargo:rerun-if-changed={}", source.join("cbinfo.h").display());
+    for header in ["cbinfo.h", "system_call.h"] {
+        println!("cargo:rerun-if-changed={}", source.join(header).display());
+    }
     println!("cargo:rerun-if-env-changed=CLANG");
     Ok(())
 }

@@ -26,8 +26,8 @@ fn quick(host: &Host, name: &str, on_page: &str) -> Value {
 fn can_see_waiting() -> Result<(), Error> {
     let mut cbinfo = Cbinfo::open(&[])?;
     let waiting = cbinfo.waiting()?;
-    waiting.open_window()?;
-    waiting.close_window()?;
+    waiting.barriers().open_window()?;
+    waiting.barriers().close_window()?;
     waiting.start_sampling(&[all().iter().next().unwrap()], 100)?;
     waiting.stop_sampling();
     Ok(())

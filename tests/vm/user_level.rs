@@ -96,14 +96,15 @@ fn waiting_is_told_from_work_and_barriers_are_counted() {
     assert!(worked > 20 && spun == 0, "{spun} of {worked}");
     let waiting = cbinfo.waiting().unwrap();
     waiting.stop_sampling();
-    waiting.open_window().unwrap();
+    waiting.barriers().watch(own, 1).unwrap();
+    waiting.barriers().open_window().unwrap();
     let word = std::sync::atomic::AtomicU32::new(0);
     // One waiter is no barrier; all of them are.
     for number in (0..WAKES).flat_map(|_| [1, i32::MAX]) {
         // SAFETY: wakes the waiters at a word that lives; there are none.
         unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, number) };
     }
-    let wakes = waiting.close_window().unwrap().wakes;
+    let wakes = waiting.barriers().close_window().unwrap().wakes;
     let own = wakes.iter().find(|wakes| wakes.address == word.as_ptr() as u64);
     assert_eq!(own.map(|wakes| wakes.count), Some(WAKES as u64), "{wakes:?}");
 }

@@ -185,9 +185,9 @@ fn measure(pairs: Pairs) -> Result<Report> {
             interrupt::check()?;
             show(window * 2 * OPEN, "calls in windows");
             let closed_ns = 1e9 / calls.rate(OPEN);
-            waiting.open_window()?;
+            waiting.barriers().open_window()?;
             let open_ns = 1e9 / calls.rate(OPEN);
-            waiting.close_window()?;
+            waiting.barriers().close_window()?;
             closed.push(closed_ns);
             open.push(open_ns);
             more.push(open_ns - closed_ns);
@@ -196,9 +196,9 @@ fn measure(pairs: Pairs) -> Result<Report> {
             interrupt::check()?;
             show(of_windows + pair * 2 * every, "calls beside windows");
             let (with, closed) = calls.rate_during(|| -> Result<()> {
-                waiting.open_window()?;
+                waiting.barriers().open_window()?;
                 std::thread::sleep(Duration::from_nanos(WINDOW_NS));
-                waiting.close_window()?;
+                waiting.barriers().close_window()?;
                 std::thread::sleep(every - Duration::from_nanos(WINDOW_NS));
                 Ok(())
             });
@@ -270,19 +270,18 @@ fn wakeup_costs(
     beside(cpu, wake_all, |wakeups| -> Result<()> {
         cbinfo.follow(own, OWN_PROGRAM)?;
         let waiting = cbinfo.waiting()?;
-        // Of a process without ranges nothing is counted.
-        waiting.set_ranges(own, &[])?;
+        waiting.barriers().watch(own, OWN_PROGRAM)?;
         for pair in 0..pairs {
             interrupt::check()?;
             show(pair);
             let closed_ns = 1e9 / wakeups.rate(OPEN);
             let made = || wakeups.done.load(Ordering::Relaxed);
             let before = made();
-            waiting.open_window()?;
+            waiting.barriers().open_window()?;
             let opened = made();
             let open_ns = 1e9 / wakeups.rate(OPEN);
             let inside = made() - opened;
-            let seen = waiting.close_window()?;
+            let seen = waiting.barriers().close_window()?;
             // Of all words of this process, that of the thread has the most by far.
             let own = seen.wakes.iter().filter(|wakes| wakes.tgid == own);
             let counted = own.map(|wakes| wakes.count).max().unwrap_or(0);

@@ -364,7 +364,7 @@ fn read_until_whole(
 }
 
 /// The child processes of all threads of `tgid`; none if it has ended.
-fn child_processes(tgid: u32) -> Vec<u32> {
+pub fn child_processes(tgid: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{tgid}/task")).into_iter().flatten().flatten();
     threads
         .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok())

@@ -90,9 +90,16 @@ pub(crate) struct RawPlace {
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct RawWaitRanges {
-    pub words: u64,
     pub count: u64,
     pub ranges: [[u64; 2]; MAX_WAIT_RANGES],
+}
+
+/// `struct barrier_process` of `bpf/cbinfo/cbinfo.h`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct RawBarrierProcess {
+    pub program: u64,
+    pub words: u64,
 }
 
 /// `struct task_event` of `bpf/cbinfo/cbinfo.h`.
@@ -307,7 +314,8 @@ mod tests {
         assert_eq!(size_of::<RawTask>(), 21 * 8);
         assert_eq!(size_of::<RawEvent>(), 4 * 8);
         assert_eq!(size_of::<RawWakeWord>(), 2 * 8);
-        assert_eq!(size_of::<RawWaitRanges>(), 34 * 8);
+        assert_eq!(size_of::<RawWaitRanges>(), 33 * 8);
+        assert_eq!(size_of::<RawBarrierProcess>(), 2 * 8);
     }
 
     #[test]

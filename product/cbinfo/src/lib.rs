@@ -11,7 +11,8 @@
 //! | `error` | what can fail, and what both loaders need |
 //! | `counters` | the mapped accounts of the CPUs |
 //! | `layout` | the structs that BPF and Rust share, and the accounts made of them |
-//! | `waiting` | work told from waiting: samples, and barriers |
+//! | `waiting` | work told from waiting, by samples |
+//! | `barriers` | the barriers that processes pass |
 //! | `runtimes` | the text in which the threads of a process wait |
 //! | `foreign_file` | reading files that other users chose |
 //! | `interrupt_cost` | measuring what an interrupt costs outside its tracepoints |
@@ -20,6 +21,7 @@
 //! | `clock` | the clock of the accounting |
 
 mod accounting;
+mod barriers;
 mod clock;
 mod counters;
 mod error;
@@ -32,7 +34,8 @@ mod runtimes;
 mod support;
 mod waiting;
 
-pub use accounting::{Cbinfo, Cost};
+pub use accounting::{Cbinfo, Cost, child_processes};
+pub use barriers::{Barriers, Wakes, Window};
 pub use error::Error;
 pub use layout::{CpuAccount, MAX_WAIT_RANGES, Noise, TaskAccount, TaskEvent};
 pub use malformed_functions::malformed_functions;
@@ -41,4 +44,4 @@ pub use support::{
     INITIAL_PID_NAMESPACE, RunTimeExcludes, Unsupported, keeps_time_for_sched_ext,
     run_time_excludes, support,
 };
-pub use waiting::{Place, Waiting, Wakes, Window};
+pub use waiting::{Place, Waiting};

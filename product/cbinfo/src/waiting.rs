@@ -1,8 +1,7 @@
-//! Work told from waiting: samples of where followed tasks are, and the wake-ups at their barriers
-//! (`bpf/cbinfo/waiting.bpf.c`). Nothing is attached until it is asked for.
+//! Work told from waiting, by samples of where followed tasks are (`bpf/cbinfo/waiting.bpf.c`), and beside
+//! that the barriers that they pass. Nothing is attached until it is asked for.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::mem::size_of;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -13,9 +12,9 @@ use libbpf_rs::{
     RingBufferBuilder,
 };
 
-use crate::clock::monotonic_ns;
+use crate::barriers::Barriers;
 use crate::error::{Aligned, Error, bpf_error, find_map};
-use crate::layout::{MAX_WAIT_RANGES, RawPlace, RawWaitRanges, RawWakeWord};
+use crate::layout::{MAX_WAIT_RANGES, RawPlace, RawWaitRanges};
 
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/waiting.bpf.o")));
@@ -36,8 +35,7 @@ pub struct Waiting {
     period_ns: u64,
     /// How often the period was changed.
     changes: u64,
-    /// The window that is open.
-    window: Option<(Link, u64)>,
+    barriers: Barriers,
 }
 
 /// A clock event on one CPU, with its program.
@@ -55,28 +53,6 @@ pub struct Place {
     pub tid: u32,
     /// The CPU that it was on.
     pub cpu: u32,
-}
-
-/// How often all waiters at one word of memory were woken: passed barriers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Wakes {
-    /// The program that the process belongs to.
-    pub program: u32,
-    /// Process id.
-    pub tgid: u32,
-    /// The word's address in the process.
-    pub address: u64,
-    /// How often.
-    pub count: u64,
-}
-
-/// What a window saw.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Window {
-    /// How long it was open.
-    pub observed_ns: u64,
-    /// The words at which followed tasks were woken.
-    pub wakes: Vec<Wakes>,
 }
 
 impl Waiting {
@@ -115,7 +91,7 @@ impl Waiting {
             samplers: Vec::new(),
             period_ns: 0,
             changes: 0,
-            window: None,
+            barriers: Barriers::load()?,
         })
     }
 
@@ -220,70 +196,14 @@ impl Waiting {
         }
     }
 
-    /// Counts the barriers of processes with [`Waiting::set_ranges`] until [`Waiting::close_window`], at
-    /// up to 16 words of memory in each. Meanwhile each system call of each task takes longer
-    /// (`evenkeel-lab bench waiting` measures it), so keep it short.
-    ///
-    /// # Errors
-    /// The kernel has no such tracepoint, or refuses.
-    pub fn open_window(&mut self) -> Result<(), Error> {
-        if self.window.is_none() {
-            let link = self
-                .program("on_system_call")?
-                .attach_raw_tracepoint("sys_enter")
-                .map_err(bpf_error("attaching to system calls"))?;
-            self.window = Some((link, monotonic_ns()));
-        }
-        Ok(())
-    }
-
-    /// Ends the window; returns what it saw, nothing if none was open.
-    ///
-    /// # Errors
-    /// The counts cannot be read.
-    pub fn close_window(&mut self) -> Result<Window, Error> {
-        let Some((link, since_ns)) = self.window.take() else { return Ok(Window::default()) };
-        let observed_ns = monotonic_ns() - since_ns;
-        drop(link);
-        let map = find_map(&self.object, "wakes")?;
-        let mut wakes = Vec::new();
-        let words: Vec<Vec<u8>> = map.keys().collect();
-        for word in words {
-            let count = map.lookup(&word, MapFlags::ANY).map_err(bpf_error("reading barriers"))?;
-            let count = count.and_then(|count| Some(u64::from_ne_bytes(count.try_into().ok()?)));
-            let raw = bytemuck::try_pod_read_unaligned::<RawWakeWord>(&word);
-            if let (Ok(RawWakeWord { address, tgid, program }), Some(count)) = (raw, count) {
-                wakes.push(Wakes { program, tgid, address, count });
-            }
-            map.delete(&word).map_err(bpf_error("forgetting barriers"))?;
-        }
-        wakes.sort_unstable();
-        self.forget_words(&wakes)?;
-        Ok(Window { observed_ns, wakes })
-    }
-
-    /// Lets these processes have words of their own again.
-    fn forget_words(&self, wakes: &[Wakes]) -> Result<(), Error> {
-        let ranges = find_map(&self.object, "ranges")?;
-        let processes: BTreeSet<u32> = wakes.iter().map(|wakes| wakes.tgid).collect();
-        for tgid in processes {
-            let tgid = tgid.to_ne_bytes();
-            let raw = ranges.lookup(&tgid, MapFlags::ANY).map_err(bpf_error("reading words"))?;
-            // None: it is watched no longer.
-            let Some(raw) = raw else { continue };
-            if let Ok(raw) = bytemuck::try_pod_read_unaligned::<RawWaitRanges>(&raw) {
-                let raw = RawWaitRanges { words: 0, ..raw };
-                ranges
-                    .update(&tgid, bytemuck::bytes_of(&raw), MapFlags::EXIST)
-                    .map_err(bpf_error("forgetting words"))?;
-            }
-        }
-        Ok(())
+    /// Counts the barriers of processes.
+    pub fn barriers(&mut self) -> &mut Barriers {
+        &mut self.barriers
     }
 
     /// The loaded programs, for their costs.
     pub(crate) fn programs(&self) -> impl Iterator<Item = Program<'_>> {
-        self.object.progs()
+        self.object.progs().chain(self.barriers.programs())
     }
 
     fn program(&self, name: &'static str) -> Result<ProgramMut<'_>, Error> {

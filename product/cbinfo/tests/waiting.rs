@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use evenkeel_cbinfo::{Cbinfo, Place, Runtimes, TaskAccount, Text, support};
+use evenkeel_cbinfo::{Barriers, Cbinfo, Place, Runtimes, TaskAccount, Text, support};
 use evenkeel_skip::skip;
 
 const PROGRAM: u32 = 1;
@@ -101,6 +101,33 @@ impl Drop for Subject {
     }
 }
 
+/// The path of a compiled program; `None`, with a note, where the compiler is missing.
+fn compile(
+    dir: &tempfile::TempDir,
+    test: &str,
+    compiler: &str,
+    arguments: &[&str],
+    name: &str,
+) -> Option<String> {
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/");
+    let path = dir.path().join(name).to_str().unwrap().to_owned();
+    let mut command = Command::new(compiler);
+    command.args(["-O1", "-Wall", "-o", &path]).args(arguments.iter().map(|argument| {
+        if argument.ends_with(".c") { format!("{sources}{argument}") } else { (*argument).into() }
+    }));
+    match command.output() {
+        Ok(output) => {
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{errors}");
+            Some(path)
+        }
+        Err(why) => {
+            skip(test, format!("{compiler}: {why}"));
+            None
+        }
+    }
+}
+
 /// Programs compiled for one test, and the accounting that looks at them.
 struct Setup {
     dir: tempfile::TempDir,
@@ -118,7 +145,7 @@ impl Setup {
         Some(Self { dir, cbinfo: Cbinfo::open(&[]).unwrap() })
     }
 
-    /// The path of a compiled program; `None`, with a note, where the compiler is missing.
+    /// As [`compile`].
     fn compile(
         &self,
         test: &str,
@@ -126,27 +153,7 @@ impl Setup {
         arguments: &[&str],
         name: &str,
     ) -> Option<String> {
-        let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/");
-        let path = self.dir.path().join(name).to_str().unwrap().to_owned();
-        let mut command = Command::new(compiler);
-        command.args(["-O1", "-Wall", "-o", &path]).args(arguments.iter().map(|argument| {
-            if argument.ends_with(".c") {
-                format!("{sources}{argument}")
-            } else {
-                (*argument).into()
-            }
-        }));
-        match command.output() {
-            Ok(output) => {
-                let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-                assert!(output.status.success(), "{errors}");
-                Some(path)
-            }
-            Err(why) => {
-                skip(test, format!("{compiler}: {why}"));
-                None
-            }
-        }
+        compile(&self.dir, test, compiler, arguments, name)
     }
 
     fn follow(&mut self, subject: &Subject) {
@@ -166,7 +173,9 @@ impl Setup {
 
     fn look_at(&mut self, tgid: u32, runtimes: &mut Runtimes) -> Text {
         let text = runtimes.find(tgid).unwrap();
-        self.cbinfo.waiting().unwrap().set_ranges(tgid, &text.ranges).unwrap();
+        let waiting = self.cbinfo.waiting().unwrap();
+        waiting.set_ranges(tgid, &text.ranges).unwrap();
+        waiting.barriers().watch(tgid, PROGRAM).unwrap();
         text
     }
 
@@ -339,11 +348,11 @@ fn a_runtime_is_named_by_its_file_or_its_function() {
 
 /// A region of OpenMP has two words at which threads wait; the one with more wake-ups counts barriers.
 fn count_barriers(setup: &mut Setup, subject: &mut Subject) -> u64 {
-    setup.cbinfo.waiting().unwrap().open_window().unwrap();
+    setup.cbinfo.waiting().unwrap().barriers().open_window().unwrap();
     let start = Instant::now();
     subject.go();
     let (_, own) = subject.done(|| {});
-    let window = setup.cbinfo.waiting().unwrap().close_window().unwrap();
+    let window = setup.cbinfo.waiting().unwrap().barriers().close_window().unwrap();
     assert!(u128::from(window.observed_ns) <= start.elapsed().as_nanos() + 1_000_000_000);
     println!("{own} barriers: {window:?}");
     let wakes = window.wakes.iter();
@@ -370,11 +379,43 @@ fn barriers_of_libgomp_are_counted_exactly() {
         let expected = |text: &str| text.parse::<u64>().unwrap();
         assert_eq!(own, expected(regions) * (expected(barriers) + 1));
         // The window is closed, and what it counted is forgotten.
-        assert_eq!(setup.cbinfo.waiting().unwrap().close_window().unwrap(), Default::default());
-        setup.cbinfo.waiting().unwrap().open_window().unwrap();
-        let next = setup.cbinfo.waiting().unwrap().close_window().unwrap();
+        assert_eq!(
+            setup.cbinfo.waiting().unwrap().barriers().close_window().unwrap(),
+            Default::default()
+        );
+        setup.cbinfo.waiting().unwrap().barriers().open_window().unwrap();
+        let next = setup.cbinfo.waiting().unwrap().barriers().close_window().unwrap();
         assert_eq!(next.wakes, []);
     }
+}
+
+/// Nothing else of the accounting is loaded.
+#[test]
+fn barriers_are_counted_alone() {
+    let test = "barriers_are_counted_alone";
+    if let Err(why) = support() {
+        return skip(test, why);
+    }
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let Some(path) = compile(&dir, test, "gcc", &["-fopenmp", "phases.c"], "phases") else {
+        return;
+    };
+    let mut subject = Subject::start(Command::new(path).args(["50", "3", "0"]));
+    subject.until("ready");
+    let tgid = subject.child.id();
+    let mut barriers = Barriers::load().unwrap();
+    barriers.watch(tgid, PROGRAM).unwrap();
+    // Neither counts: one that is forgotten, and one that is not told.
+    barriers.watch(std::process::id(), PROGRAM).unwrap();
+    barriers.forget(std::process::id()).unwrap();
+    barriers.open_window().unwrap();
+    subject.go();
+    let (_, own) = subject.done(|| {});
+    let window = barriers.close_window().unwrap();
+    assert!(window.wakes.iter().all(|wakes| (wakes.program, wakes.tgid) == (PROGRAM, tgid)));
+    assert_eq!(window.wakes.iter().map(|wakes| wakes.count).max(), Some(own));
+    assert_eq!(own, 50 * 4);
+    assert_eq!(barriers.close_window().unwrap(), Default::default());
 }
 
 #[test]
@@ -394,7 +435,7 @@ fn a_process_that_wakes_many_words_hides_no_barrier_of_others() {
         setup.look_at(process.child.id(), &mut runtimes);
     }
     let mut fill = |setup: &mut Setup| {
-        setup.cbinfo.waiting().unwrap().open_window().unwrap();
+        setup.cbinfo.waiting().unwrap().barriers().open_window().unwrap();
         for process in &mut crowd {
             process.go();
             process.until("done");
@@ -402,11 +443,11 @@ fn a_process_that_wakes_many_words_hides_no_barrier_of_others() {
     };
     // In the second window each process has words again.
     fill(&mut setup);
-    setup.cbinfo.waiting().unwrap().close_window().unwrap();
+    setup.cbinfo.waiting().unwrap().barriers().close_window().unwrap();
     fill(&mut setup);
     subject.go();
     let (_, own) = subject.done(|| {});
-    let window = setup.cbinfo.waiting().unwrap().close_window().unwrap();
+    let window = setup.cbinfo.waiting().unwrap().barriers().close_window().unwrap();
     let of = |process: &Subject| {
         let tgid = process.child.id();
         window.wakes.iter().filter(move |wakes| wakes.tgid == tgid).map(|wakes| wakes.count)
@@ -452,8 +493,8 @@ fn forbidden_perf_events_are_an_error_that_names_the_remedy() {
     let why = setup.cbinfo.waiting().unwrap().start_sampling(&[0], HERTZ).unwrap_err().to_string();
     assert!(why.contains("Permission denied") && why.contains("seccomp"), "{why}");
     // The rest goes on.
-    setup.cbinfo.waiting().unwrap().open_window().unwrap();
-    setup.cbinfo.waiting().unwrap().close_window().unwrap();
+    setup.cbinfo.waiting().unwrap().barriers().open_window().unwrap();
+    setup.cbinfo.waiting().unwrap().barriers().close_window().unwrap();
     assert_eq!(setup.cbinfo.tasks().unwrap(), []);
 }
 

@@ -286,7 +286,7 @@ impl Watch {
             return Ok(());
         }
         self.window_ends_ns = None;
-        let window = waiting.close_window()?;
+        let window = waiting.barriers().close_window()?;
         for (number, program) in &mut self.programs {
             program.barriers.add(&window, *number, &mut program.found);
         }
@@ -303,10 +303,10 @@ impl Watch {
             waiting.stop_sampling();
         }
         if self.window_ends_ns.take().is_some() {
-            waiting.close_window()?;
+            waiting.barriers().close_window()?;
         }
         for tgid in std::mem::take(&mut self.processes).into_keys() {
-            waiting.forget_ranges(tgid)?;
+            forget(waiting, tgid)?;
         }
         self.new.clear();
         self.next_check_ns = 0;
@@ -365,7 +365,7 @@ impl Watch {
         {
             return;
         }
-        match waiting.open_window() {
+        match waiting.barriers().open_window() {
             Ok(()) => {
                 self.window_ends_ns = Some(now_ns + WINDOW_NS);
                 self.window_next_ns = now_ns + WINDOW_EVERY_NS;
@@ -414,11 +414,12 @@ impl Watch {
                 };
                 let (Some(pages), Ok(text)) = (pages, found) else {
                     // Ended meanwhile, or out of reach.
-                    waiting.forget_ranges(tgid)?;
+                    forget(waiting, tgid)?;
                     continue;
                 };
                 tracing::debug!(tgid, ?text, "waits there");
-                let text = match waiting.set_ranges(tgid, &ranges_of(&learned, &text)) {
+                let set = waiting.set_ranges(tgid, &ranges_of(&learned, &text));
+                let text = match set.and_then(|()| waiting.barriers().watch(tgid, *number)) {
                     Ok(()) => Some(text),
                     // Of other programs' processes there are too many. This one is left out, no other.
                     Err(why) => {
@@ -430,7 +431,7 @@ impl Watch {
             }
         }
         for gone in seen.keys() {
-            waiting.forget_ranges(*gone)?;
+            forget(waiting, *gone)?;
         }
         let next_ns = if check_again { CHECK_AGAIN_NS } else { CHECK_EVERY_NS };
         self.next_check_ns = reading.at_ns + next_ns;
@@ -443,6 +444,11 @@ impl Process {
     fn has_runtime(&self) -> bool {
         self.text.as_ref().is_some_and(|text| !text.runtimes.is_empty())
     }
+}
+
+fn forget(waiting: &mut Waiting, tgid: u32) -> Result<(), Error> {
+    waiting.forget_ranges(tgid)?;
+    waiting.barriers().forget(tgid)
 }
 
 /// All places where a process waits. The kernel side keeps the first ones: a runtime has most of its
