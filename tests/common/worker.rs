@@ -128,7 +128,9 @@ pub fn lines_of(pipe: impl std::io::Read + Send + 'static) -> Receiver<String> {
 /// - `CPU`: the first busy thread pins itself there;
 /// - `spawn COMMAND`: the first busy thread runs a shell command and says what it printed;
 /// - `orphan`: the first busy thread leaves a sleeper behind and says its number;
-/// - `exec COMMAND`: the first busy thread becomes a shell command.
+/// - `exec COMMAND`: the first busy thread becomes a shell command;
+/// - `barriers`: the first busy thread wakes all waiters of a word every 50 µs, as the last thread
+///   at a barrier does.
 pub fn worker() {
     let pinned = std::env::var("PINNED").is_ok();
     let parent = nix::unistd::getppid().as_raw();
@@ -202,6 +204,25 @@ fn obey(order: &str) {
             let mut sleeper = Command::new("sleep");
             sleeper.arg("600").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             say("orphan", sleeper.spawn().unwrap().id());
+        }
+        "barriers" => {
+            say("barriers", 1);
+            let word = std::sync::atomic::AtomicU32::new(0);
+            loop {
+                let start = std::time::Instant::now();
+                while start.elapsed() < Duration::from_micros(50) {
+                    std::hint::spin_loop();
+                }
+                // SAFETY: wakes the waiters at a word that lives; there are none.
+                unsafe {
+                    libc::syscall(
+                        libc::SYS_futex,
+                        word.as_ptr(),
+                        libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                        i32::MAX,
+                    )
+                };
+            }
         }
         "exec" => panic!("{}", shell.args(["-c", rest]).exec()),
         cpu => {

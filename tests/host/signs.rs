@@ -202,6 +202,57 @@ fn each_sign_makes_a_run_observe() {
     }
 }
 
+/// To load it would cost more than could be gained. After a while it is looked at all the same.
+#[test]
+fn nothing_is_loaded_where_barriers_come_too_often() {
+    let test = "nothing_is_loaded_where_barriers_come_too_often";
+    let Some((x, y)) = two_cpus(test).filter(|_| needs_root(test)) else { return };
+    if let Err(why) = evenkeel_cbinfo::support() {
+        return evenkeel_skip::skip(test, why);
+    }
+    let host = Host::new();
+    let files = Files::new(&host, x, y);
+    let mut worker = start(&host, &[], |command| files.show_to(command));
+    assert_eq!(status(&host)["accounting"], "none");
+    worker.ask("barriers", "barriers");
+    files.set_softirqs(1_000_000);
+    wait_for("a rest", || status(&host)["resting"] == true);
+    assert_eq!(bpf_of(worker.pid_of_evenkeel()), 0);
+    let listed = status(&host);
+    assert_eq!((&listed["accounting"], &listed["intervals"]), (&"none".into(), &0.into()));
+    assert!(listed["waits"]["barriers"]["count"].as_u64() >= Some(5), "{listed}");
+    assert!(host.journals().is_empty(), "there is nothing to write down");
+    let said = text(&output(&mut host.evenkeel(["status"])).stdout);
+    assert!(said.contains("too often for moves to help, so nothing is loaded"), "{said}");
+    wait_for("the end of the rest", || status(&host)["accounting"] == "cbinfo");
+    let (said, summary) = end(&host, worker);
+    assert!(said.contains("too often for moves to help, so nothing is loaded"), "{said}");
+    assert!(summary["rested_ns"].as_u64() >= Some(10_000_000_000), "{summary}");
+    assert!(summary["alike_ns"].as_u64() < summary["rested_ns"].as_u64(), "{summary}");
+}
+
+#[test]
+fn a_run_that_ends_in_a_first_rest_says_why_nothing_was_loaded() {
+    let test = "a_run_that_ends_in_a_first_rest_says_why_nothing_was_loaded";
+    let Some((x, y)) = two_cpus(test).filter(|_| needs_root(test)) else { return };
+    if let Err(why) = evenkeel_cbinfo::support() {
+        return evenkeel_skip::skip(test, why);
+    }
+    let host = Host::new();
+    let files = Files::new(&host, x, y);
+    let mut worker = start(&host, &[], |command| files.show_to(command));
+    assert_eq!(status(&host)["accounting"], "none");
+    worker.ask("barriers", "barriers");
+    files.set_softirqs(1_000_000);
+    wait_for("a rest", || status(&host)["resting"] == true);
+    let (said, summary) = end(&host, worker);
+    assert!(said.contains("evenkeel: no moves: the tasks wait for each other every "), "{said}");
+    assert!(said.contains("too often for moves to help; nothing was loaded for "), "{said}");
+    assert_eq!((&summary["accounting"], &summary["moves"]), (&"none".into(), &0.into()));
+    let reason = summary["reason"].as_str().unwrap();
+    assert!(reason.contains("too often"), "{summary}");
+}
+
 /// What a sign has loaded does not stay loaded for ever: on one CPU there is nothing to balance, however
 /// busy this machine is. The next sign is seen.
 #[test]

@@ -47,6 +47,8 @@ const CONSTANTS: &[Constant] = &[
     constant("docs/policies.md", "10 %", "buckets", "HOT_PCT of spread.rs"),
     constant("docs/guide.md", "1 %", "page", "what reading page-referenced bits may cost"),
     constant("docs/guide.md", "50 ms", "sign", "GRACE_NS of run.rs"),
+    constant("docs/guide.md", "25 ms", "counted", "LENGTH_NS of first_window.rs"),
+    constant("docs/guide.md", "5 ms", "more often", "SHORT_NS of first_window.rs"),
     constant("docs/guide.md", "4 %", "speeds", "SPEED_PER_MILLE of signs.rs"),
     constant("docs/guide.md", "10 %", "in two looks", "WAITED_PER_MILLE of signs.rs"),
     constant(

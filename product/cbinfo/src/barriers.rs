@@ -81,8 +81,8 @@ impl Barriers {
         }
     }
 
-    /// Counts the barriers of the watched processes until [`Barriers::close_window`], at up to 16 words of
-    /// memory in each. Meanwhile each system call of each task takes longer
+    /// Counts the barriers of the watched processes until [`Barriers::close_window`], at up to 16 words
+    /// of memory in each. Meanwhile each system call of each task takes longer
     /// (`evenkeel-lab bench waiting` measures it), so keep it short.
     ///
     /// # Errors

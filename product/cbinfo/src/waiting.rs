@@ -1,5 +1,5 @@
-//! Work told from waiting, by samples of where followed tasks are (`bpf/cbinfo/waiting.bpf.c`), and beside
-//! that the barriers that they pass. Nothing is attached until it is asked for.
+//! Work told from waiting, by samples of where followed tasks are (`bpf/cbinfo/waiting.bpf.c`), and
+//! beside that the barriers that they pass. Nothing is attached until it is asked for.
 
 use std::cell::RefCell;
 use std::mem::size_of;

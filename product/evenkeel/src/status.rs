@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::time::Duration;
 
 use anyhow::Result;
+use evenkeel_capability::Reason;
 use evenkeel_control::Request;
 use evenkeel_host::{
     Accounting, DecisionInWords, Placement, ProgramStatus, Proven, Waits, read_status_files,
@@ -191,9 +192,7 @@ pub fn headline(program: &ProgramStatus) -> String {
     }
     heading.push(')');
     if program.accounting == Accounting::None {
-        return format!(
-            "{heading}: the CPUs look alike, so nothing is loaded and nothing is moved"
-        );
+        return format!("{heading}: {}", why_unobserved(program));
     }
     let gain = match program.gain.proven {
         Proven::Nothing => String::new(),
@@ -208,6 +207,17 @@ pub fn headline(program: &ProgramStatus) -> String {
         tasks => format!(", {} let go (another process set the CPUs)", count(tasks, "task")),
     };
     format!("{heading}: {placement}, {moves} in {intervals}{let_go}{gain}{shares}{resting}")
+}
+
+/// Why nothing is loaded beside a program.
+pub fn why_unobserved(program: &ProgramStatus) -> String {
+    match program.waits.phase_ns().filter(|_| program.resting) {
+        Some(phase_ns) => format!(
+            "{}, so nothing is loaded for a while, and nothing is moved",
+            Reason::PhasesTooShort { phase_ns }
+        ),
+        None => "the CPUs look alike, so nothing is loaded and nothing is moved".to_owned(),
+    }
 }
 
 /// "1 move", "2 moves".

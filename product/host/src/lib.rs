@@ -34,6 +34,7 @@
 //! | `trace` | the history of a run for Perfetto's viewer |
 //! | `signs` | what tells that CPUs are unequal, without anything being loaded |
 //! | `quiet` | the time of a run before there is such a sign |
+//! | `first_window` | whether barriers come too often for moves, before anything else is loaded |
 //! | `rest` | when the accounting is unloaded for a while, since nothing is gained |
 //! | `stops` | when a program is stopped, as a suspended job is: such an interval is left out |
 //! | `watch_requests` | the request that has a program only watched, or balanced again |
@@ -55,6 +56,7 @@ mod decision;
 pub mod doctor;
 mod exact;
 mod figures;
+mod first_window;
 mod job;
 mod latency;
 mod launch;

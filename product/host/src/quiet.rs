@@ -1,22 +1,27 @@
 //! The time of `evenkeel run` in which nothing is loaded, because the CPUs look alike: a program on such
 //! CPUs gains nothing by being balanced, and the exact accounting slows it down. Now and then it looks
-//! for a sign (`signs`); with the first one this time is over.
+//! for a sign (`signs`). With the first one this time is over, unless the program's barriers come too
+//! often for moves (`first_window`): then it lasts a while longer, and a look at all ends it.
 
 use std::time::Duration;
 
-use evenkeel_capability::{LagParameters, Policy, Preference};
+use evenkeel_capability::{LagParameters, Policy, Preference, Reason};
 use evenkeel_journal::effective_cpuset;
 use evenkeel_machine::{CpuSet, Machine};
 use nix::poll::{PollFd, PollFlags};
 
 use crate::child::Child;
 use crate::clock::monotonic_ns;
+use crate::first_window::{self, FirstWindow};
 use crate::launch::Launch;
 use crate::observe::AccountingChoice;
 use crate::options::Options;
 use crate::publish::Published;
+use crate::rest::FIRST_NS as REST_NS;
 use crate::signs::{Sign, Signs, Texts, unequal_speeds};
+use crate::summary::Alike;
 use crate::wait::wait_beside_command;
+use crate::waits::Waits;
 
 /// The times between the first looks ...
 const FIRST_NS: [u64; 4] = [50_000_000, 100_000_000, 200_000_000, 400_000_000];
@@ -76,6 +81,20 @@ pub(crate) struct Quiet {
     chosen: Option<CpuSet>,
     looks: usize,
     due_ns: u64,
+    state: State,
+    /// The sign, and when it was found.
+    sign: Option<(Sign, u64)>,
+    /// Why nothing is loaded all the same, and since when.
+    rest: Option<(Reason, u64)>,
+}
+
+/// What is waited for.
+enum State {
+    Sign,
+    /// The barriers of a first window.
+    Barriers(FirstWindow),
+    /// The end of a rest: barriers come too often.
+    RestEnds,
 }
 
 impl Quiet {
@@ -88,21 +107,39 @@ impl Quiet {
     ) -> Self {
         let cpuset = effective_cpuset(published.status.root as i32);
         let (chosen, due_ns, first) = (options.cpus.clone(), monotonic_ns(), Some(first));
-        Self { published, machine, signs, first, cpuset, chosen, looks: 0, due_ns }
+        Self {
+            published,
+            machine,
+            signs,
+            first,
+            cpuset,
+            chosen,
+            looks: 0,
+            due_ns,
+            state: State::Sign,
+            sign: None,
+            rest: None,
+        }
     }
 
-    /// Sleeps until the next look, and takes it. Returns its sign. `detect` reads the machine anew.
-    pub(crate) fn wait(
-        &mut self,
-        child: &Child,
-        detect: impl Fn() -> Option<Machine>,
-    ) -> Option<Sign> {
+    /// Sleeps until the next thing to do, and does it. Returns whether this time is over. `detect` reads
+    /// the machine anew.
+    pub(crate) fn wait(&mut self, child: &Child, detect: impl Fn() -> Option<Machine>) -> bool {
         let left_ns = self.due_ns.saturating_sub(monotonic_ns());
         if left_ns > 0 {
             let mut readable = [PollFd::new(child.signal_fd(), PollFlags::POLLIN)];
             wait_beside_command(&mut readable, Some(Duration::from_nanos(left_ns)));
-            return None;
+            return false;
         }
+        match std::mem::replace(&mut self.state, State::RestEnds) {
+            State::Sign => self.wait_for_sign(detect),
+            State::Barriers(window) => self.judge(window),
+            State::RestEnds => true,
+        }
+    }
+
+    fn wait_for_sign(&mut self, detect: impl Fn() -> Option<Machine>) -> bool {
+        self.state = State::Sign;
         let sign = self.look(detect);
         self.due_ns = monotonic_ns() + FIRST_NS.get(self.looks).copied().unwrap_or(LATER_NS);
         self.looks += 1;
@@ -110,7 +147,41 @@ impl Quiet {
         if sign.is_none() && self.looks == 1 {
             self.published.write(true);
         }
-        sign
+        let Some(sign) = sign else { return false };
+        tracing::info!("the CPUs are taken for unequal: {sign}");
+        self.sign = Some((sign, monotonic_ns()));
+        match FirstWindow::open(self.published.status.root) {
+            Ok(window) => {
+                self.due_ns = window.ends_ns();
+                self.state = State::Barriers(window);
+                false
+            }
+            Err(why) => {
+                tracing::debug!("no barriers are counted at first: {why}");
+                true
+            }
+        }
+    }
+
+    /// Rests if barriers come too often.
+    fn judge(&mut self, window: FirstWindow) -> bool {
+        let barriers = match window.close(self.usable().len()) {
+            Ok(Some(barriers)) => barriers,
+            Ok(None) => return true,
+            Err(why) => {
+                tracing::debug!("{why}");
+                return true;
+            }
+        };
+        let reason = first_window::reason(barriers);
+        tracing::info!("{reason}, so nothing is loaded for a while");
+        let now_ns = monotonic_ns();
+        self.rest = Some((reason, now_ns));
+        self.due_ns = now_ns + REST_NS;
+        self.published.status.resting = true;
+        self.published.status.waits = Waits { barriers: Some(barriers), ..Waits::default() };
+        self.published.write(true);
+        false
     }
 
     fn look(&mut self, detect: impl Fn() -> Option<Machine>) -> Option<Sign> {
@@ -122,16 +193,36 @@ impl Quiet {
             }
             self.cpuset = cpuset;
         }
-        let mut usable = self.cpuset.difference(&self.machine.isolated());
-        if let Some(chosen) = &self.chosen {
-            usable = usable.intersection(chosen);
-        }
+        let usable = self.usable();
         let texts = self.first.take().unwrap_or_else(|| self.signs.read());
         unequal_speeds(&self.machine, &usable).or_else(|| self.signs.compare(&texts, &usable))
     }
 
+    /// The CPUs that the program may use.
+    fn usable(&self) -> CpuSet {
+        let allowed = self.cpuset.difference(&self.machine.isolated());
+        match &self.chosen {
+            Some(chosen) => allowed.intersection(chosen),
+            None => allowed,
+        }
+    }
+
+    /// What came of this time until now. The program was started at `started_ns`.
+    pub(crate) fn outcome(&self, started_ns: u64, now_ns: u64) -> Alike {
+        let (sign, found_ns) = self.sign.clone().unzip();
+        let (reason, since_ns) = self.rest.clone().unzip();
+        Alike {
+            ns: found_ns.unwrap_or(now_ns) - started_ns,
+            sign: sign.map(|sign| sign.to_string()),
+            reason,
+            rested_ns: now_ns - since_ns.unwrap_or(now_ns),
+        }
+    }
+
     /// Ends this time; returns what the balancing goes on with.
     pub(crate) fn into_parts(self) -> (Published, Machine) {
-        (self.published, self.machine)
+        let mut published = self.published;
+        (published.status.resting, published.status.waits) = (false, Waits::default());
+        (published, self.machine)
     }
 }

@@ -11,7 +11,7 @@ use evenkeel_capability::{Plan, Reason};
 /// A plan that looks again this late has seen enough: intervals double while nothing is to be done.
 const CALM_NS: u64 = 400_000_000;
 /// The first rest of a program that gains nothing lasts so long, ...
-const FIRST_NS: u64 = 10_000_000_000;
+pub(crate) const FIRST_NS: u64 = 10_000_000_000;
 /// ... and each that follows soon twice as long as the one before, up to this.
 const LONGEST_NS: u64 = 80_000_000_000;
 /// A rest that begins so soon after another one follows soon.

@@ -113,8 +113,8 @@ pub fn run(
             if let Stage::Balanced(_) = &stage {
                 trace.pause("told to end", "the command has its own CPUs again");
             }
-            if let Stage::Quiet(_) = &stage {
-                alike.ns = monotonic_ns() - started_ns;
+            if let Stage::Quiet(quiet) = &stage {
+                alike = quiet.outcome(started_ns, monotonic_ns());
             }
             stage = stage.give_back(job, child.pid());
         }
@@ -124,15 +124,11 @@ pub fn run(
                 Stage::Balanced(balancing)
             }
             Stage::Quiet(mut quiet) => {
-                let sign = quiet.wait(&child, &machine);
-                if sign.is_none() && !job.is_some_and(Job::has_balancer) {
+                let is_over = quiet.wait(&child, &machine);
+                if !is_over && !job.is_some_and(Job::has_balancer) {
                     Stage::Quiet(quiet)
                 } else {
-                    if let Some(sign) = &sign {
-                        tracing::info!("the CPUs are taken for unequal: {sign}");
-                    }
-                    let sign = sign.map(|sign| sign.to_string());
-                    alike = Alike { ns: monotonic_ns() - started_ns, sign };
+                    alike = quiet.outcome(started_ns, monotonic_ns());
                     let (published, machine) = quiet.into_parts();
                     if may_join() {
                         Stage::Joined
@@ -149,8 +145,8 @@ pub fn run(
         };
     };
     let elapsed_ns = monotonic_ns() - started_ns;
-    if let Stage::Quiet(_) = &stage {
-        alike.ns = elapsed_ns;
+    if let Stage::Quiet(quiet) = &stage {
+        alike = quiet.outcome(started_ns, started_ns + elapsed_ns);
     }
     let run = Run { alike, ..Run::unobserved(launch, &options, end, elapsed_ns) };
     let summary = match stage {
@@ -192,7 +188,7 @@ enum Stage {
     Alone,
     /// Nothing: the balancer of its job balances it.
     Joined,
-    /// Nothing is loaded while the CPUs look alike.
+    /// The accounting is not loaded while the CPUs look alike, or barriers come too often for moves.
     Quiet(Box<Quiet>),
     Balanced(Box<Balancing>),
     /// Nothing any more: all is given back, since the command was told to end.

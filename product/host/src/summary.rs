@@ -227,7 +227,8 @@ pub struct Summary {
     /// The first sign that they are not, which ended that time.
     #[serde(default)]
     pub sign: Option<String>,
-    /// How long nothing was loaded after it was seen that balancing gains nothing.
+    /// How long nothing was loaded after it was seen that balancing gains nothing, or that barriers come
+    /// too often for moves.
     #[serde(default)]
     pub rested_ns: u64,
     /// How tasks were placed.
@@ -293,11 +294,16 @@ pub struct JobSummary {
     pub unbind: Option<String>,
 }
 
-/// The time before anything is loaded.
+/// The time before the accounting is loaded.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Alike {
+    /// Until the first sign that the CPUs are unequal.
     pub ns: u64,
     pub sign: Option<String>,
+    /// Why it was not loaded then.
+    pub reason: Option<Reason>,
+    /// For how long.
+    pub rested_ns: u64,
 }
 
 /// The facts of a run that [`Totals`] does not count.
@@ -328,7 +334,7 @@ impl Summary {
             why_not_exact: run.why_not_exact,
             alike_ns: run.alike.ns,
             sign: run.alike.sign,
-            rested_ns: totals.rested_ns + totals.rested_to_end_ns,
+            rested_ns: run.alike.rested_ns + totals.rested_ns + totals.rested_to_end_ns,
             placement: run.placement,
             dry_run: run.dry_run,
             intervals: totals.intervals,
@@ -347,7 +353,7 @@ impl Summary {
             threads_per_cpu: run.threads_per_cpu,
             threads: totals.threads.clone(),
             job: None,
-            reason: totals.last_reason.clone(),
+            reason: totals.last_reason.clone().or(run.alike.reason),
             // What another CPU loses is no loss to the program.
             cpus: totals
                 .cpus()
@@ -392,7 +398,7 @@ impl Summary {
                 f,
                 "the CPUs looked alike for {seconds:.1} s: nothing was loaded, nothing moved"
             )?;
-        } else if self.intervals == 0 {
+        } else if self.intervals == 0 && self.rested_ns == 0 {
             write!(f, "the run was too short to balance")?;
         } else if moved == 0 && self.are_shares_measured() {
             self.write_cpus(f)?;
@@ -458,7 +464,7 @@ impl JobSummary {
 impl Summary {
     /// Whether nothing was ever loaded. There is no gain then, and none was looked for.
     fn was_alike(&self) -> bool {
-        self.accounting == Accounting::None && self.alike_ns > 0
+        self.accounting == Accounting::None && self.alike_ns > 0 && self.rested_ns == 0
     }
 
     fn are_shares_measured(&self) -> bool {

@@ -123,7 +123,7 @@ fn cpus_of(pid: u32) -> CpuSet {
 fn so_far(program: &ProgramStatus) -> String {
     let ProgramStatus { accounting, moves, intervals, gain, shares, .. } = program;
     if *accounting == Accounting::None {
-        return "the CPUs look alike: nothing is loaded, nothing moved".to_owned();
+        return status::why_unobserved(program);
     }
     let mut text = format!("{moves} moves in {intervals} intervals so far");
     if gain.proven != Proven::Nothing {

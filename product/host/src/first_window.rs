@@ -1,0 +1,156 @@
+//! A first window for barriers, before anything else is loaded: where the tasks of a program wait for
+//! each other so often that no move can follow, to load the whole accounting would only cost time. What
+//! that takes of any CPU such a program loses as a whole, since all its tasks wait for the last one.
+//!
+//! It decides only where that is certain: barriers are counted (libgomp, glibc), they come very often,
+//! and no more tasks of the program compute than there are CPUs, since more could be split unevenly.
+//! Everything else is left to the whole accounting.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use evenkeel_capability::{Barriers as Counted, Reason};
+use evenkeel_cbinfo::{Barriers, Error, Window, child_processes};
+
+use crate::clock::monotonic_ns;
+
+/// How long barriers are counted. It is opened once, so it may be longer than those that follow.
+const LENGTH_NS: u64 = 25_000_000;
+/// Shorter phases are too short whatever the noise is: a tenth of the shortest interval of the lag
+/// policy.
+const SHORT_NS: u64 = 5_000_000;
+/// A task computes if it ran for this part of the window: 1/50.
+const COMPUTES_SHARE: u64 = 50;
+/// At most so many processes are watched.
+const MOST_PROCESSES: usize = 64;
+/// For the one program there is.
+const PROGRAM: u32 = 1;
+
+/// A window that is open.
+pub(crate) struct FirstWindow {
+    barriers: Barriers,
+    processes: Vec<u32>,
+    /// The run time of each task when it was opened.
+    ran_ns: BTreeMap<u32, u64>,
+    ends_ns: u64,
+}
+
+impl FirstWindow {
+    /// Begins to count the barriers of a process and its descendants.
+    ///
+    /// # Errors
+    /// The kernel refuses, or this process lacks the privilege.
+    pub(crate) fn open(root: u32) -> Result<Self, Error> {
+        let mut processes = vec![root];
+        let mut next = 0;
+        while next < processes.len() && processes.len() < MOST_PROCESSES {
+            processes.extend(child_processes(processes[next]));
+            next += 1;
+        }
+        let mut barriers = Barriers::load()?;
+        for tgid in &processes {
+            barriers.watch(*tgid, PROGRAM)?;
+        }
+        barriers.open_window()?;
+        let ran_ns = run_times_ns(&processes);
+        Ok(Self { barriers, processes, ran_ns, ends_ns: monotonic_ns() + LENGTH_NS })
+    }
+
+    /// When it is to be closed.
+    pub(crate) fn ends_ns(&self) -> u64 {
+        self.ends_ns
+    }
+
+    /// Ends it and unloads everything. Returns the barriers, if they come too often for moves on so many
+    /// CPUs.
+    ///
+    /// # Errors
+    /// What was counted cannot be read.
+    pub(crate) fn close(mut self, cpus: usize) -> Result<Option<Counted>, Error> {
+        let window = self.barriers.close_window()?;
+        let computing = run_times_ns(&self.processes).into_iter().filter(|(tid, now_ns)| {
+            let then_ns = self.ran_ns.get(tid).copied().unwrap_or(0);
+            now_ns.saturating_sub(then_ns) >= window.observed_ns / COMPUTES_SHARE
+        });
+        Ok(too_many(&window, computing.count(), cpus))
+    }
+}
+
+/// Why nothing is loaded, in the words of the policy.
+pub(crate) fn reason(barriers: Counted) -> Reason {
+    let phase_ns = barriers.observed_ns / u64::from(barriers.count.max(1));
+    Reason::PhasesTooShort { phase_ns }
+}
+
+/// The barriers in a window in which so many tasks computed, if they come too often.
+fn too_many(window: &Window, computing: usize, cpus: usize) -> Option<Counted> {
+    let observed_ns = window.observed_ns;
+    // A region of OpenMP begins at another word than that of its barriers.
+    let most = window.wakes.iter().map(|wakes| wakes.count).max()?;
+    let is_short = observed_ns < most.saturating_mul(SHORT_NS);
+    let count = u32::try_from(most).unwrap_or(u32::MAX);
+    (is_short && (2..=cpus).contains(&computing)).then_some(Counted { count, observed_ns })
+}
+
+/// How long each task of these processes has run (the kernel's Documentation/scheduler/sched-stats.rst).
+/// Where the kernel does not tell, none seems to compute.
+fn run_times_ns(processes: &[u32]) -> BTreeMap<u32, u64> {
+    let tasks_of =
+        |tgid| fs::read_dir(format!("/proc/{tgid}/task")).into_iter().flatten().flatten();
+    let run_time_ns = |task: fs::DirEntry| {
+        let tid = task.file_name().to_str()?.parse().ok()?;
+        let times = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        Some((tid, times.split(' ').next()?.parse().ok()?))
+    };
+    processes.iter().flat_map(tasks_of).filter_map(run_time_ns).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_cbinfo::Wakes;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn only_certain_cases_are_decided() {
+        let decided = |counts: &[u64], computing, cpus| {
+            let wakes = counts.iter().zip(0..).map(|(count, address)| Wakes {
+                program: PROGRAM,
+                tgid: 7,
+                address,
+                count: *count,
+            });
+            let window = Window { observed_ns: 30 * MS, wakes: wakes.collect() };
+            let counted = too_many(&window, computing, cpus)?;
+            assert_eq!(counted.observed_ns, 30 * MS);
+            Some(counted.count)
+        };
+        assert_eq!(decided(&[3, 20], 2, 2), Some(20), "the busiest word counts");
+        assert_eq!(decided(&[20], 1, 2), None, "one task computes");
+        assert_eq!(decided(&[20], 3, 2), None, "a split may gain");
+        assert_eq!(decided(&[7], 2, 2), Some(7));
+        assert_eq!(decided(&[6], 2, 2), None, "5 ms are not certain");
+        assert_eq!(decided(&[], 2, 2), None, "no barrier");
+        assert_eq!(decided(&[0], 2, 2), None, "no barrier");
+    }
+
+    #[test]
+    fn the_run_time_of_a_task_grows() {
+        let (own, tid) = (std::process::id(), nix::unistd::gettid().as_raw() as u32);
+        let ran_ns = || run_times_ns(&[own, u32::MAX]).get(&tid).copied();
+        let Some(before_ns) = ran_ns() else {
+            return evenkeel_skip::skip("the_run_time_of_a_task_grows", "no schedstat here");
+        };
+        while ran_ns() < Some(before_ns + MS) {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[test]
+    fn the_reason_names_the_length_of_a_phase() {
+        let of = |count| reason(Counted { count, observed_ns: 30 * MS });
+        assert_eq!(of(20), Reason::PhasesTooShort { phase_ns: 1_500_000 });
+    }
+}
