@@ -79,7 +79,7 @@ int on_system_call(struct bpf_raw_tracepoint_args *ctx)
 	if (system_call_of(&regs) == (long)call &&
 	    (PT_REGS_PARM2_SYSCALL(&regs) & FUTEX_CMD_MASK) == FUTEX_WAKE &&
 	    (u32)PT_REGS_PARM3_SYSCALL(&regs) == ALL_WAITERS)
-		count_wake(PT_REGS_PARM1_SYSCALL(&regs));
+		count_wake(first_argument_of(&regs));
 	return 0;
 }
 

@@ -98,7 +98,6 @@ struct cbinfo_settings {
 
 /* The text in which the threads of a process wait: user addresses, from user space. */
 struct wait_ranges {
-	u64 words;	/* its words in `wakes`: one process must not fill that for all */
 	u64 count;
 	struct wait_range {
 		u64 start;

@@ -22,4 +22,15 @@ static __always_inline long system_call_of(const bpf_user_pt_regs_t *regs)
 #endif
 }
 
+/* Its first argument. */
+static __always_inline u64 first_argument_of(const bpf_user_pt_regs_t *regs)
+{
+#if defined(__TARGET_ARCH_arm64)
+	/* libbpf's macro reads the kernel's own registers, which lie behind those of user space. */
+	return regs->regs[0];
+#else
+	return PT_REGS_PARM1_SYSCALL(regs);
+#endif
+}
+
 #endif

@@ -38,7 +38,7 @@ pub struct Wakes {
 pub struct Window {
     /// How long it was open.
     pub observed_ns: u64,
-    /// The words at which followed tasks were woken.
+    /// The words at which tasks of watched processes were woken.
     pub wakes: Vec<Wakes>,
 }
 
@@ -143,7 +143,7 @@ impl Barriers {
     fn write(&self, tgid: u32, raw: &RawBarrierProcess, how: MapFlags) -> Result<(), Error> {
         find_map(&self.object, "processes")?
             .update(&tgid.to_ne_bytes(), bytemuck::bytes_of(raw), how)
-            .map_err(bpf_error("writing which process to watch"))
+            .map_err(bpf_error("writing which process to watch (there is room for 16384 of them)"))
     }
 
     /// The loaded program, for its cost.

@@ -180,7 +180,7 @@ impl Waiting {
         raw.count = ranges.len().min(MAX_WAIT_RANGES) as u64;
         find_map(&self.object, "ranges")?
             .update(&tgid.to_ne_bytes(), bytemuck::bytes_of(&raw), MapFlags::ANY)
-            .map_err(bpf_error("writing where a process waits"))
+            .map_err(bpf_error("writing where a process waits (there is room for 16384 of them)"))
     }
 
     /// Forgets the ranges of a process. One that has none is no error.

@@ -99,8 +99,8 @@ struct Process {
     program: u32,
     /// The size of its memory map when it was read: libraries that come and go change it.
     pages: String,
-    /// Where it waits; `None` where there was no room to note that.
-    text: Option<Text>,
+    /// Where it waits, or why that could not be noted.
+    text: Result<Text, Rc<str>>,
     /// Where else its threads were found to wait (`profile.rs`).
     learned: Vec<Range<u64>>,
 }
@@ -201,14 +201,14 @@ impl Watch {
             return Some(Rc::clone(why));
         }
         let mut processes = self.processes.iter().filter(|(_, process)| process.program == number);
+        if let Some(why) = processes.clone().find_map(|(_, process)| process.text.as_ref().err()) {
+            return Some(Rc::clone(why));
+        }
         let is_told = |tgid| {
             self.programs.get(&number).is_some_and(|program| program.profile.found(tgid).is_told)
         };
         match processes.clone().count() {
             0 => Some(Rc::from("its processes are new")),
-            _ if processes.clone().any(|(_, process)| process.text.is_none()) => {
-                Some(Rc::from(NO_ROOM))
-            }
             _ if processes.all(|(tgid, process)| !process.has_runtime() && !is_told(*tgid)) => {
                 Some(Rc::from(NO_RUNTIME))
             }
@@ -263,7 +263,7 @@ impl Watch {
     fn teach(&mut self, waiting: &mut Waiting) -> Result<(), Error> {
         for (tgid, process) in &mut self.processes {
             let Some(program) = self.programs.get_mut(&process.program) else { continue };
-            let Some(text) = &process.text else { continue };
+            let Ok(text) = &process.text else { continue };
             program.profile.set_known(*tgid, &text.ranges);
             let learned = program.profile.found(*tgid).waits;
             if learned != process.learned {
@@ -408,6 +408,10 @@ impl Watch {
                 let found = found.filter(|found| !found.as_ref().is_err_and(is_late));
                 let Some(found) = found else {
                     check_again |= !is_as_before;
+                    // Its program left and has joined again.
+                    if known.as_ref().is_some_and(|known| known.program != *number) {
+                        waiting.barriers().watch(tgid, *number)?;
+                    }
                     let known = known.map(|known| Process { program: *number, ..known });
                     self.processes.extend(known.map(|known| (tgid, known)));
                     continue;
@@ -420,11 +424,11 @@ impl Watch {
                 tracing::debug!(tgid, ?text, "waits there");
                 let set = waiting.set_ranges(tgid, &ranges_of(&learned, &text));
                 let text = match set.and_then(|()| waiting.barriers().watch(tgid, *number)) {
-                    Ok(()) => Some(text),
-                    // Of other programs' processes there are too many. This one is left out, no other.
+                    Ok(()) => Ok(text),
+                    // There may be too many of other programs. This one is left out, no other.
                     Err(why) => {
                         tracing::info!(tgid, "{why}");
-                        None
+                        Err(Rc::from(why.to_string()))
                     }
                 };
                 self.processes.insert(tgid, Process { program: *number, pages, text, learned });
@@ -442,7 +446,7 @@ impl Watch {
 impl Process {
     /// Whether a runtime is known by which its threads wait.
     fn has_runtime(&self) -> bool {
-        self.text.as_ref().is_some_and(|text| !text.runtimes.is_empty())
+        self.text.as_ref().is_ok_and(|text| !text.runtimes.is_empty())
     }
 }
 
@@ -457,7 +461,6 @@ fn ranges_of(learned: &[Range<u64>], text: &Text) -> Vec<Range<u64>> {
     learned.iter().chain(&text.ranges).cloned().collect()
 }
 
-const NO_ROOM: &str = "more processes are watched than the accounting has room for";
 const NO_RUNTIME: &str = "no runtime by which its threads wait is known (name it: --runtimes)";
 
 /// Whether two tasks or more run, and the CPUs differ in what they give to them.

@@ -110,7 +110,7 @@ fn what_cannot_be_seen_is_unverified_with_the_reason() {
         program: 1,
         pages: String::new(),
         learned: Vec::new(),
-        text: Some(Text {
+        text: Ok(Text {
             ranges: Vec::new(),
             runtimes: runtimes.iter().map(ToString::to_string).collect(),
         }),
@@ -119,8 +119,8 @@ fn what_cannot_be_seen_is_unverified_with_the_reason() {
     assert_eq!(why(&watch).as_deref(), Some(NO_RUNTIME));
     watch.processes.insert(8, process(&["libgomp.so.1"]));
     assert_eq!(why(&watch), None);
-    watch.processes.insert(9, Process { text: None, ..process(&[]) });
-    assert_eq!(why(&watch).as_deref(), Some(NO_ROOM));
+    watch.processes.insert(9, Process { text: Err(Rc::from("no room")), ..process(&[]) });
+    assert_eq!(why(&watch).as_deref(), Some("no room"));
     watch.give_up(&Error::Missing("part"));
     assert!(watch.has_given_up() && why(&watch).unwrap().contains("rebuild evenkeel"));
 }
