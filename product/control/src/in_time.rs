@@ -15,8 +15,9 @@
 //! stuck thread can be killed: it does not outlast the service. Once a read is
 //! late, processes of that user alone are left out for a while.
 //!
-//! The keel reads `stat` directly all the same: a thread that reads waits for a CPU in a queue of the
-//! keel, and beside tasks that are preferred a client would wait for its answer too long.
+//! The keel does without such a thread, which would wait for a CPU in a queue of the keel, and beside
+//! tasks that are preferred a client would wait for its answer too long. When a process was started it
+//! asks the kernel (`bpf/keel/space.bpf.c`). Its helper for `--ias-auto` reads `stat` directly.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -9,6 +9,7 @@ pub(crate) mod error;
 mod given;
 pub(crate) mod groups;
 pub(crate) mod options;
+mod process;
 pub(crate) mod quota;
 pub(crate) mod rights;
 pub(crate) mod settings;
@@ -17,16 +18,13 @@ mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use evenkeel_control::{Instance, Peer, Program, instances};
 use evenkeel_machine::Machine;
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use procfs::process::Process;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -36,11 +34,12 @@ use self::error::IasError;
 use self::given::Given;
 use self::groups::{allocation, default_roles, grouped, present};
 use self::options::{IasOptions, Mode};
+use self::process::{is_gone, open_process, user_of};
 use self::quota::{Quotas, UserSpaces, check_room};
 use self::rights::Rights;
 use self::settings::{IasSettings, Preference};
 use self::space::{Owner, Space};
-use self::watch::{Known, Watch, known};
+use self::watch::{Known, Watch};
 use crate::layout::MAX_SPACES;
 use crate::scheduler::{LoadError, Scheduler};
 use crate::visible::{When, may_see};
@@ -164,7 +163,8 @@ impl Ias {
         if programs.is_empty() {
             return;
         }
-        self.adopt_of(&programs, instances(programs.keys()), |ias, aggregation| {
+        let started = |pid| scheduler.started(pid);
+        self.adopt_of(&programs, instances(programs.keys()), started, |ias, aggregation| {
             ias.set(scheduler, None, aggregation)
         });
     }
@@ -174,6 +174,7 @@ impl Ias {
         &mut self,
         programs: &BTreeMap<Program, Preference>,
         running: Vec<(&Program, Instance)>,
+        started: impl Fn(u32) -> Option<u64>,
         set: impl Fn(&mut Self, Aggregation) -> Result<(), IasError>,
     ) {
         let (mut adopted, mut left_out) = (BTreeSet::new(), BTreeSet::new());
@@ -203,7 +204,7 @@ impl Ias {
             }
         }
         // By a command line that cannot be read now, a process is not found.
-        let is_at_work = |known: &&Known| at_work(known.0) == Some(**known);
+        let is_at_work = |known: &&Known| started(known.0) == Some(known.1);
         adopted.extend(self.adopted.iter().filter(is_at_work));
         (self.adopted, self.left_out) = (adopted, left_out);
     }
@@ -223,19 +224,20 @@ impl Ias {
         aggregation: Aggregation,
     ) -> Result<(), IasError> {
         self.set(scheduler, Some(peer), aggregation)?;
-        self.remember(peer, aggregation.pid);
+        self.remember(peer, aggregation.pid, scheduler.started(aggregation.pid));
         Ok(())
     }
 
-    /// Remembers that a request of `peer` has set this process, if anything else may set it later.
-    fn remember(&mut self, peer: &Peer, pid: u32) {
+    /// Remembers that a request of `peer` has set this process, which was started then, if anything else
+    /// may set it later.
+    fn remember(&mut self, peer: &Peer, pid: u32, started: Option<u64>) {
         if self.helper.is_none() && self.settings.programs.is_empty() {
             return;
         }
-        let Some(process) = at_work(pid) else { return };
+        let Some(started) = started else { return };
         let spaces = &self.spaces;
         let aggregates = |one: Known| spaces.iter().any(|space| space.aggregation.pid == one.0);
-        self.given.remember(process, Rights::of(peer.uid).user(), aggregates);
+        self.given.remember((pid, started), Rights::of(peer.uid).user(), aggregates);
     }
 
     /// Sets a space on behalf of this peer; without one, on behalf of the keel itself.
@@ -300,8 +302,9 @@ impl Ias {
     }
 
     /// Forgets what was said of processes that have ended. Call it seldom: each process is looked up.
-    pub(crate) fn forget_ended(&mut self) {
-        self.given.retain(|one| at_work(one.0) == Some(one));
+    /// `started` says when the process with a number was started.
+    pub(crate) fn forget_ended(&mut self, started: impl Fn(u32) -> Option<u64>) {
+        self.given.retain(|(pid, start)| started(pid) == Some(start));
     }
 
     /// Prunes by `prune`, if it is time. The service's loop turns with each line that a client sends,
@@ -383,46 +386,27 @@ impl Ias {
     }
 
     /// What `peer` may know: root, all; another user, what is about its own processes.
-    pub(crate) fn state(&self, machine: &Machine, search: Search, peer: &Peer) -> IasState {
+    pub(crate) fn state(
+        &self,
+        machine: &Machine,
+        search: Search,
+        peer: &Peer,
+        started: impl Fn(u32) -> Option<u64>,
+    ) -> IasState {
         let spaces = self.spaces.iter().filter(|known| {
             // In this order: as long as the process is there, the number is its own.
-            may_see(peer, known.aggregation.pid, When::Now) && !is_gone(&known.process)
+            may_see(peer, known.aggregation.pid, When::Now, &started) && !is_gone(&known.process)
         });
         let mut users = self.quotas.list(self.spaces.iter().filter_map(Setting::user));
         users.retain(|user| peer.may_steer(user.user));
         IasState {
             roles: self.roles(machine),
             spaces: spaces.map(|known| known.aggregation).collect(),
-            found: self.helper.as_ref().map(|helper| helper.found_for(peer)),
+            found: self.helper.as_ref().map(|helper| helper.found_for(peer, &started)),
             search,
             users,
         }
     }
-}
-
-/// The process that has this number now.
-fn at_work(pid: u32) -> Option<Known> {
-    known(&Process::new(pid as i32).ok()?.stat().ok()?)
-}
-
-/// The user that runs a process.
-fn user_of(pid: u32) -> Result<u32, IasError> {
-    let status = Process::new(pid as i32).and_then(|process| process.status());
-    status.map(|status| status.ruid).map_err(|_| IasError::NoProcess(pid))
-}
-
-fn open_process(pid: u32) -> Result<OwnedFd, IasError> {
-    // SAFETY: plain numbers.
-    let fd = unsafe { nix::libc::syscall(nix::libc::SYS_pidfd_open, pid, 0) };
-    let fd = Errno::result(fd).map_err(|why| IasError::of_pidfd(pid, why))?;
-    // SAFETY: the descriptor was opened just now, and is ours alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}
-
-/// A process's file descriptor can be read when it has ended.
-fn is_gone(process: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
-    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
 #[cfg(test)]
@@ -457,13 +441,22 @@ mod tests {
         assert_eq!(ias.roles(&machine("0-3")), roles);
     }
 
+    fn started(pid: u32) -> Option<u64> {
+        let process = procfs::process::Process::new(pid as i32).ok()?;
+        Some(process.stat().ok()?.starttime)
+    }
+
+    fn own() -> Known {
+        (std::process::id(), started(std::process::id()).unwrap())
+    }
+
     fn adopted(ias: &mut Ias, running: &[(u32, u64)], fails: bool) -> Vec<u32> {
         let program: Program = "server".parse().unwrap();
         let programs = [(program.clone(), Preference::default())].into();
         let instance = |(pid, start): &(u32, u64)| Instance { pid: *pid, uid: 0, start: *start };
         let running = running.iter().map(|known| (&program, instance(known))).collect();
         let set = std::cell::RefCell::new(Vec::new());
-        ias.adopt_of(&programs, running, |_, aggregation| {
+        ias.adopt_of(&programs, running, started, |_, aggregation| {
             set.borrow_mut().push(aggregation.pid);
             if fails { Err(IasError::TooMany) } else { Ok(()) }
         });
@@ -484,7 +477,7 @@ mod tests {
     #[test]
     fn a_process_that_is_not_found_for_a_while_stays_adopted() {
         let mut ias = Ias::default();
-        let own = at_work(std::process::id()).unwrap();
+        let own = own();
         assert_eq!(adopted(&mut ias, &[own, (7, 1)], false), [own.0, 7]);
         assert_eq!(adopted(&mut ias, &[], false), [0; 0]);
         // No process 7 has that start.
@@ -510,20 +503,20 @@ mod tests {
 
     #[test]
     fn what_was_said_is_forgotten_when_the_process_has_ended() {
-        let own = at_work(std::process::id()).unwrap();
+        let own = own();
         let mut ias = Ias::default();
         for process in [own, (own.0, own.1 + 1)] {
             ias.given.remember(process, None, |_| false);
         }
-        ias.forget_ended();
+        ias.forget_ended(started);
         assert_eq!(ias.given.processes().collect::<Vec<_>>(), [own]);
     }
 
     #[test]
     fn what_was_said_is_remembered_only_where_something_else_sets_processes() {
-        let (user, own) = (Peer { uid: 7, pid: 0 }, std::process::id());
+        let (user, (own, start)) = (Peer { uid: 7, pid: 0 }, own());
         let is_remembered = |mut ias: Ias| {
-            ias.remember(&user, own);
+            ias.remember(&user, own, Some(start));
             ias.given.processes().count() == 1
         };
         assert!(!is_remembered(Ias::default()));
@@ -547,16 +540,6 @@ mod tests {
             ias.prune_if_due(start + Duration::from_millis(ms), prune).unwrap();
         }
         assert_eq!(pruned_ms, [0, 100, 200]);
-    }
-
-    #[test]
-    fn neither_a_thread_nor_a_number_that_is_free_is_a_process() {
-        assert!(open_process(std::process::id()).is_ok());
-        let is_none = |pid: u32| matches!(open_process(pid), Err(IasError::NoProcess(_)));
-        // The kernel gives only smaller numbers.
-        assert!(is_none(4_194_304));
-        let thread = std::thread::spawn(move || is_none(nix::unistd::gettid().as_raw() as u32));
-        assert!(thread.join().unwrap());
     }
 
     #[test]

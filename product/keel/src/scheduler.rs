@@ -18,7 +18,6 @@ use crate::layout::{
     EXIT_PARTS, MAX_CPUS, RawCapability, RawCpuState, RawSpace, RawTunables, lay_out_roles,
 };
 use crate::options::Options;
-use crate::policies::Order;
 use crate::support::{Unsupported, log_libbpf, log_verified, support};
 use crate::topology::TopologyError;
 
@@ -82,8 +81,7 @@ pub struct Scheduler {
     roles: MapHandle,
     spaces: MapHandle,
     spaces_set: MapHandle,
-    /// `None` with an order that does not aggregate address spaces.
-    spaces_of: Option<Spaces>,
+    spaces_of: Spaces,
     /// The CPUs that were online when it was loaded.
     online: Vec<u32>,
 }
@@ -130,8 +128,7 @@ impl Scheduler {
         let object = open.load().map_err(bpf("loading: the kernel refused the scheduler"))?;
         log_verified();
         let online = machine.online().iter().collect();
-        let spaces_of = (options.order == Order::Ias).then(Spaces::load).transpose();
-        let spaces_of = spaces_of.map_err(bpf("loading the lookup of address spaces"))?;
+        let spaces_of = Spaces::load().map_err(bpf("loading the lookup of processes"))?;
         let scheduler = Self {
             tuned: lay_out_tunables(options),
             capabilities: map(&object, CAPABILITIES, size_of::<[RawCapability; MAX_CPUS]>())?,
@@ -229,8 +226,13 @@ impl Scheduler {
     /// # Errors
     /// The kernel refused.
     pub(crate) fn space_of(&self, process: u32) -> Result<Owner, LoadError> {
-        let Some(spaces) = &self.spaces_of else { return Ok(Owner::None) };
-        spaces.of(process).map_err(bpf("looking up a process"))
+        self.spaces_of.of(process).map_err(bpf("looking up a process"))
+    }
+
+    /// When the task (a process or thread) with this number was started, in clock ticks since boot.
+    /// `None`: there is none, as far as the kernel says.
+    pub(crate) fn started(&self, task: u32) -> Option<u64> {
+        self.spaces_of.started(task).ok().flatten()
     }
 
     /// Has the siblings of this address space aggregate.

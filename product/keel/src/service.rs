@@ -289,7 +289,7 @@ impl State {
             self.ias.prune_if_due(Instant::now(), |ias| ias.prune(scheduler))?;
             if Instant::now() >= chores_at {
                 if self.options.order == Order::Ias {
-                    self.ias.forget_ended();
+                    self.ias.forget_ended(|pid| scheduler.started(pid));
                     self.ias.adopt(scheduler);
                 }
                 self.warn_of_limits(scheduler)?;
@@ -402,7 +402,9 @@ impl State {
             "get" => Answer::ok(self.options.parameters()),
             "decisions" => match scheduler.cpus() {
                 Ok(cpus) => {
-                    let is_seen = |pid, at_ns| may_see(peer, pid, When::At(at_ns));
+                    let is_seen = |pid, at_ns| {
+                        may_see(peer, pid, When::At(at_ns), |pid| scheduler.started(pid))
+                    };
                     Answer::ok(json!(decisions(&cpus, is_seen)))
                 }
                 Err(why) => Answer::refused(Errno::EIO, why),
@@ -447,7 +449,8 @@ impl State {
         }
         let window = self.options.ias.window.tasks();
         let search = Search::new(window, &self.statistics(scheduler)?.counters);
-        Ok(self.ias.state(&self.machine, search, peer))
+        let started = |pid| scheduler.started(pid);
+        Ok(self.ias.state(&self.machine, search, peer, started))
     }
 
     /// Changes all parameters that are named, or none. Only root may: the scheduler is shared by all

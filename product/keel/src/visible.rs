@@ -17,30 +17,39 @@ pub(crate) enum When {
 }
 
 /// Whether `peer` may be told about the task (a process or thread) of this number. Another user is told
-/// nothing about a task that has ended.
-pub(crate) fn may_see(peer: &Peer, task: u32, when: When) -> bool {
+/// nothing about a task that has ended. `started` says when the task with a number was started, in ticks
+/// since boot.
+pub(crate) fn may_see(
+    peer: &Peer,
+    task: u32,
+    when: When,
+    started: impl FnOnce(u32) -> Option<u64>,
+) -> bool {
     if peer.may_steer(0) {
         return true;
     }
     let Some(process) = i32::try_from(task).ok().and_then(|task| Process::new(task).ok()) else {
         return false;
     };
-    // Both are read through one descriptor, so they are of one task.
-    let (Ok(stat), Ok(owner)) = (process.stat(), process.uid()) else { return false };
     let is_same = match when {
         When::Now => true,
         When::At(at_ns) => {
             let tick_ns = 1_000_000_000 / procfs::ticks_per_second().max(1);
-            stat.starttime.saturating_mul(tick_ns) <= at_ns
+            started(task).is_some_and(|start| start.saturating_mul(tick_ns) <= at_ns)
         }
-        When::StartedAt(start) => start == stat.starttime,
+        When::StartedAt(start) => started(task) == Some(start),
     };
-    is_same && peer.may_steer(owner)
+    // Last: as long as the process that was opened first is there, the number is its own.
+    is_same && process.statm().is_ok() && process.uid().is_ok_and(|owner| peer.may_steer(owner))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn of_proc(task: u32) -> Option<u64> {
+        Some(Process::new(task as i32).ok()?.stat().ok()?.starttime)
+    }
 
     #[test]
     fn a_user_is_told_about_its_own_tasks_and_root_about_all() {
@@ -59,14 +68,16 @@ mod tests {
             // Another process had the number before.
             (When::StartedAt(started - 1), false),
         ] {
-            assert!(may_see(&root, own, when), "{when:?}");
-            assert!(!may_see(&stranger, own, when), "{when:?}");
+            assert!(may_see(&root, own, when, of_proc), "{when:?}");
+            assert!(!may_see(&stranger, own, when, of_proc), "{when:?}");
             if owner != 0 {
-                assert_eq!(may_see(&user(owner), own, when), is_told, "{when:?}");
+                assert_eq!(may_see(&user(owner), own, when, of_proc), is_told, "{when:?}");
             }
         }
         // No task has this number.
-        assert!(may_see(&root, u32::MAX, When::Now) && !may_see(&stranger, u32::MAX, When::Now));
+        for (peer, is_told) in [(root, true), (stranger, false)] {
+            assert_eq!(may_see(&peer, u32::MAX, When::Now, of_proc), is_told);
+        }
     }
 
     #[test]
@@ -86,13 +97,13 @@ mod tests {
         let (uid, stat) = (process.uid().unwrap(), process.stat().unwrap());
         let peer = Peer { uid, pid: 0 };
         let start_ns = stat.starttime * (1_000_000_000 / procfs::ticks_per_second());
-        let told = |when| may_see(&peer, child.id(), when);
+        let told = |when| may_see(&peer, child.id(), when, of_proc);
         assert!(told(When::Now) && told(When::At(start_ns)));
         assert!(!told(When::At(start_ns - 1)));
         assert!(told(When::StartedAt(stat.starttime)));
         assert!(!told(When::StartedAt(stat.starttime - 1)));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!may_see(&peer, process.pid as u32, When::Now));
+        assert!(!may_see(&peer, process.pid as u32, When::Now, of_proc));
     }
 }

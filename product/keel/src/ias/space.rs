@@ -1,4 +1,5 @@
-//! Which address space a process has now, by the kernel's own word (`bpf/keel/space.bpf.c`).
+//! Which address space a process has now, and when a task was started, by the kernel's own word
+//! (`bpf/keel/space.bpf.c`).
 
 use std::fs;
 use std::mem::size_of;
@@ -22,6 +23,7 @@ struct RawSpaceOf {
     is_kernel: u64,
     space: u64,
     exec: u64,
+    started_ns: u64,
 }
 
 /// An address space, as a process has it from one exec to the next.
@@ -84,6 +86,17 @@ impl Spaces {
         Ok(Owner::None)
     }
 
+    /// When the task (a process or thread) with this number was started, in clock ticks since boot, as
+    /// in `/proc/PID/stat`. `None`: there is none.
+    ///
+    /// # Errors
+    /// The kernel refused.
+    pub fn started(&self, task: u32) -> libbpf_rs::Result<Option<u64>> {
+        let tick_ns = 1_000_000_000 / procfs::ticks_per_second().max(1);
+        let RawSpaceOf { exists, started_ns, .. } = self.ask(task)?;
+        Ok((exists != 0).then_some(started_ns / tick_ns))
+    }
+
     fn ask(&self, pid: u32) -> libbpf_rs::Result<RawSpaceOf> {
         let mut bytes = [0; size_of::<RawSpaceOf>()];
         bytes[..4].copy_from_slice(&pid.to_ne_bytes());
@@ -143,6 +156,21 @@ mod tests {
         let pid = child.id();
         assert!(child.wait().unwrap().success());
         assert_eq!(spaces.of(pid).unwrap(), Owner::None);
+    }
+
+    #[test]
+    fn a_task_was_started_when_proc_says_so() {
+        let Some(spaces) = spaces() else { return };
+        let of_proc = |task: u32| {
+            let process = procfs::process::Process::new(task as i32).unwrap();
+            process.stat().unwrap().starttime
+        };
+        let tid = nix::unistd::gettid().as_raw() as u32;
+        for task in [std::process::id(), tid] {
+            assert_eq!(spaces.started(task).unwrap(), Some(of_proc(task)), "{task}");
+        }
+        // The kernel gives only smaller numbers.
+        assert_eq!(spaces.started(4_194_304).unwrap(), None);
     }
 
     #[test]

@@ -57,12 +57,16 @@ impl Watch {
         self.at.elapsed() >= Duration::from_nanos(self.auto.interval_ns())
     }
 
-    /// What it says of the processes that `peer` may know of.
-    pub fn found_for(&self, peer: &Peer) -> BTreeMap<u32, Tuning> {
+    /// What it says of the processes that `peer` may know of. `started` as in [`may_see`].
+    pub fn found_for(
+        &self,
+        peer: &Peer,
+        started: impl Fn(u32) -> Option<u64>,
+    ) -> BTreeMap<u32, Tuning> {
         let starts: BTreeMap<u32, u64> = self.before.keys().copied().collect();
         let is_seen = |pid: &u32| {
             let when = starts.get(pid).map_or(When::Now, |start| When::StartedAt(*start));
-            may_see(peer, *pid, when)
+            may_see(peer, *pid, when, &started)
         };
         let found = self.tunings.iter().filter(|(pid, _)| is_seen(pid));
         found.map(|(pid, tuning)| (*pid, *tuning)).collect()
