@@ -4,9 +4,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::AtomicU32;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_journal::affinity;
 
@@ -130,7 +131,8 @@ pub fn lines_of(pipe: impl std::io::Read + Send + 'static) -> Receiver<String> {
 /// - `orphan`: the first busy thread leaves a sleeper behind and says its number;
 /// - `exec COMMAND`: the first busy thread becomes a shell command;
 /// - `barriers`: the first busy thread wakes all waiters of a word every 50 µs, as the last thread
-///   at a barrier does.
+///   at a barrier does, until the next order;
+/// - `work`: the first busy thread works on.
 pub fn worker() {
     let pinned = std::env::var("PINNED").is_ok();
     let parent = nix::unistd::getppid().as_raw();
@@ -187,12 +189,12 @@ fn busy(orders: &Receiver<String>) {
             value = std::hint::black_box(value.wrapping_mul(6_364_136_223_846_793_005) + 1);
         }
         if let Ok(order) = orders.try_recv() {
-            obey(&order);
+            obey(&order, orders);
         }
     }
 }
 
-fn obey(order: &str) {
+fn obey(order: &str, orders: &Receiver<String>) {
     let (verb, rest) = order.split_once(' ').unwrap_or((order, ""));
     let mut shell = Command::new("sh");
     match verb {
@@ -207,23 +209,9 @@ fn obey(order: &str) {
         }
         "barriers" => {
             say("barriers", 1);
-            let word = std::sync::atomic::AtomicU32::new(0);
-            loop {
-                let start = std::time::Instant::now();
-                while start.elapsed() < Duration::from_micros(50) {
-                    std::hint::spin_loop();
-                }
-                // SAFETY: wakes the waiters at a word that lives; there are none.
-                unsafe {
-                    libc::syscall(
-                        libc::SYS_futex,
-                        word.as_ptr(),
-                        libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-                        i32::MAX,
-                    )
-                };
-            }
+            while pass_barrier(orders) {}
         }
+        "work" => {}
         "exec" => panic!("{}", shell.args(["-c", rest]).exec()),
         cpu => {
             let tid = nix::unistd::gettid().as_raw();
@@ -231,4 +219,17 @@ fn obey(order: &str) {
             say("pinned", cpu);
         }
     }
+}
+
+/// Whether no order has come yet.
+fn pass_barrier(orders: &Receiver<String>) -> bool {
+    static WORD: AtomicU32 = AtomicU32::new(0);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_micros(50) {
+        std::hint::spin_loop();
+    }
+    let (word, wake) = (WORD.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG);
+    // SAFETY: wakes the waiters at a word that lives for ever; there are none.
+    unsafe { libc::syscall(libc::SYS_futex, word, wake, i32::MAX) };
+    matches!(orders.try_recv(), Err(TryRecvError::Empty))
 }

@@ -202,49 +202,63 @@ fn each_sign_makes_a_run_observe() {
     }
 }
 
+/// A run of a worker with barriers that come too often, which rests from the first sign on.
+fn resting_at_once(test: &str) -> Option<(Host, Worker, Files)> {
+    let (x, y) = two_cpus(test).filter(|_| needs_root(test))?;
+    if let Err(why) = evenkeel_cbinfo::support() {
+        evenkeel_skip::skip(test, why);
+        return None;
+    }
+    // On a busy machine a task may compute nothing in a window, and then all is loaded.
+    for _ in 0..10 {
+        let host = Host::new();
+        let files = Files::new(&host, x, y);
+        let mut worker = start(&host, &[], |command| files.show_to(command));
+        assert_eq!(status(&host)["accounting"], "none");
+        worker.ask("barriers", "barriers");
+        files.set_softirqs(1_000_000);
+        let is_accounted = || status(&host)["intervals"].as_u64() > Some(0);
+        wait_for("a rest, or figures", || status(&host)["resting"] == true || is_accounted());
+        if !is_accounted() {
+            return Some((host, worker, files));
+        }
+        end(&host, worker);
+    }
+    panic!("no run of ten rests");
+}
+
 /// To load it would cost more than could be gained. After a while it is looked at all the same.
 #[test]
 fn nothing_is_loaded_where_barriers_come_too_often() {
     let test = "nothing_is_loaded_where_barriers_come_too_often";
-    let Some((x, y)) = two_cpus(test).filter(|_| needs_root(test)) else { return };
-    if let Err(why) = evenkeel_cbinfo::support() {
-        return evenkeel_skip::skip(test, why);
-    }
-    let host = Host::new();
-    let files = Files::new(&host, x, y);
-    let mut worker = start(&host, &[], |command| files.show_to(command));
-    assert_eq!(status(&host)["accounting"], "none");
-    worker.ask("barriers", "barriers");
-    files.set_softirqs(1_000_000);
-    wait_for("a rest", || status(&host)["resting"] == true);
-    assert_eq!(bpf_of(worker.pid_of_evenkeel()), 0);
+    let Some((host, worker, _files)) = resting_at_once(test) else { return };
     let listed = status(&host);
     assert_eq!((&listed["accounting"], &listed["intervals"]), (&"none".into(), &0.into()));
     assert!(listed["waits"]["barriers"]["count"].as_u64() >= Some(5), "{listed}");
     assert!(host.journals().is_empty(), "there is nothing to write down");
     let said = text(&output(&mut host.evenkeel(["status"])).stdout);
     assert!(said.contains("too often for moves to help, so nothing is loaded"), "{said}");
-    wait_for("the end of the rest", || status(&host)["accounting"] == "cbinfo");
+    wait_for("figures", || status(&host)["accounting"] == "cbinfo");
     let (said, summary) = end(&host, worker);
     assert!(said.contains("too often for moves to help, so nothing is loaded"), "{said}");
-    assert!(summary["rested_ns"].as_u64() >= Some(10_000_000_000), "{summary}");
-    assert!(summary["alike_ns"].as_u64() < summary["rested_ns"].as_u64(), "{summary}");
+    assert!(summary["rested_ns"].as_u64() > Some(0), "{summary}");
+    assert!(summary["alike_ns"].as_u64() < summary["elapsed_ns"].as_u64(), "{summary}");
+}
+
+#[test]
+fn a_rest_ends_soon_after_barriers_have_become_rare() {
+    let test = "a_rest_ends_soon_after_barriers_have_become_rare";
+    let Some((host, mut worker, _files)) = resting_at_once(test) else { return };
+    worker.tell("work");
+    wait_for("figures", || status(&host)["accounting"] == "cbinfo");
+    let (_, summary) = end(&host, worker);
+    assert!(summary["rested_ns"].as_u64() > Some(0), "{summary}");
 }
 
 #[test]
 fn a_run_that_ends_in_a_first_rest_says_why_nothing_was_loaded() {
     let test = "a_run_that_ends_in_a_first_rest_says_why_nothing_was_loaded";
-    let Some((x, y)) = two_cpus(test).filter(|_| needs_root(test)) else { return };
-    if let Err(why) = evenkeel_cbinfo::support() {
-        return evenkeel_skip::skip(test, why);
-    }
-    let host = Host::new();
-    let files = Files::new(&host, x, y);
-    let mut worker = start(&host, &[], |command| files.show_to(command));
-    assert_eq!(status(&host)["accounting"], "none");
-    worker.ask("barriers", "barriers");
-    files.set_softirqs(1_000_000);
-    wait_for("a rest", || status(&host)["resting"] == true);
+    let Some((host, worker, _files)) = resting_at_once(test) else { return };
     let (said, summary) = end(&host, worker);
     assert!(said.contains("evenkeel: no moves: the tasks wait for each other every "), "{said}");
     assert!(said.contains("too often for moves to help; nothing was loaded for "), "{said}");

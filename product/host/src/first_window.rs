@@ -1,9 +1,10 @@
-//! A first window for barriers, before anything else is loaded: where the tasks of a program wait for
-//! each other so often that no move can follow, to load the whole accounting would only cost time. What
+//! A window for barriers before anything else is loaded: where the tasks of a program wait for each
+//! other so often that no exchange can follow, to load the whole accounting would only cost time. What
 //! that takes of any CPU such a program loses as a whole, since all its tasks wait for the last one.
 //!
 //! It decides only where that is certain: barriers are counted (libgomp, glibc), they come very often,
 //! and no more tasks of the program compute than there are CPUs, since more could be split unevenly.
+//! What it cannot see is that one task has more work than the others, so it does not decide for long.
 //! Everything else is left to the whole accounting.
 
 use std::collections::BTreeMap;
@@ -14,66 +15,77 @@ use evenkeel_cbinfo::{Barriers, Error, Window, child_processes};
 
 use crate::clock::monotonic_ns;
 
-/// How long barriers are counted. It is opened once, so it may be longer than those that follow.
+/// How long barriers are counted.
 const LENGTH_NS: u64 = 25_000_000;
 /// Shorter phases are too short whatever the noise is: a tenth of the shortest interval of the lag
 /// policy.
 const SHORT_NS: u64 = 5_000_000;
 /// A task computes if it ran for this part of the window: 1/50.
 const COMPUTES_SHARE: u64 = 50;
-/// At most so many processes are watched.
+/// A program with more processes is left to the whole accounting.
 const MOST_PROCESSES: usize = 64;
 /// For the one program there is.
 const PROGRAM: u32 = 1;
 
-/// A window that is open.
+/// What counts the barriers of a process and its descendants, loaded.
 pub(crate) struct FirstWindow {
     barriers: Barriers,
-    processes: Vec<u32>,
+    root: u32,
     /// The run time of each task when it was opened.
     ran_ns: BTreeMap<u32, u64>,
-    ends_ns: u64,
 }
 
 impl FirstWindow {
-    /// Begins to count the barriers of a process and its descendants.
+    /// Loads it.
     ///
     /// # Errors
     /// The kernel refuses, or this process lacks the privilege.
-    pub(crate) fn open(root: u32) -> Result<Self, Error> {
-        let mut processes = vec![root];
-        let mut next = 0;
-        while next < processes.len() && processes.len() < MOST_PROCESSES {
-            processes.extend(child_processes(processes[next]));
-            next += 1;
-        }
-        let mut barriers = Barriers::load()?;
+    pub(crate) fn load(root: u32) -> Result<Self, Error> {
+        Ok(Self { barriers: Barriers::load()?, root, ran_ns: BTreeMap::new() })
+    }
+
+    /// Begins to count. Returns when to stop, on the monotonic clock.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn open(&mut self) -> Result<u64, Error> {
+        let processes = processes_of(self.root);
         for tgid in &processes {
-            barriers.watch(*tgid, PROGRAM)?;
+            self.barriers.watch(*tgid, PROGRAM)?;
         }
-        barriers.open_window()?;
-        let ran_ns = run_times_ns(&processes);
-        Ok(Self { barriers, processes, ran_ns, ends_ns: monotonic_ns() + LENGTH_NS })
+        self.barriers.open_window()?;
+        self.ran_ns = run_times_ns(&processes);
+        Ok(monotonic_ns() + LENGTH_NS)
     }
 
-    /// When it is to be closed.
-    pub(crate) fn ends_ns(&self) -> u64 {
-        self.ends_ns
-    }
-
-    /// Ends it and unloads everything. Returns the barriers, if they come too often for moves on so many
-    /// CPUs.
+    /// Stops. Returns the barriers, if they come too often for moves on so many CPUs.
     ///
     /// # Errors
     /// What was counted cannot be read.
-    pub(crate) fn close(mut self, cpus: usize) -> Result<Option<Counted>, Error> {
+    pub(crate) fn close(&mut self, cpus: usize) -> Result<Option<Counted>, Error> {
         let window = self.barriers.close_window()?;
-        let computing = run_times_ns(&self.processes).into_iter().filter(|(tid, now_ns)| {
+        let processes = processes_of(self.root);
+        if processes.len() > MOST_PROCESSES {
+            return Ok(None);
+        }
+        let computing = run_times_ns(&processes).into_iter().filter(|(tid, now_ns)| {
             let then_ns = self.ran_ns.get(tid).copied().unwrap_or(0);
             now_ns.saturating_sub(then_ns) >= window.observed_ns / COMPUTES_SHARE
         });
         Ok(too_many(&window, computing.count(), cpus))
     }
+}
+
+/// A process and its descendants, but not many more than [`MOST_PROCESSES`].
+fn processes_of(root: u32) -> Vec<u32> {
+    let mut processes = vec![root];
+    let mut next = 0;
+    while next < processes.len() && processes.len() <= MOST_PROCESSES {
+        let room = MOST_PROCESSES + 1 - processes.len();
+        processes.extend(child_processes(processes[next]).into_iter().take(room));
+        next += 1;
+    }
+    processes
 }
 
 /// Why nothing is loaded, in the words of the policy.
@@ -134,6 +146,23 @@ mod tests {
         assert_eq!(decided(&[6], 2, 2), None, "5 ms are not certain");
         assert_eq!(decided(&[], 2, 2), None, "no barrier");
         assert_eq!(decided(&[0], 2, 2), None, "no barrier");
+    }
+
+    #[test]
+    fn descendants_are_found_up_to_a_limit() {
+        let script = format!("for i in $(seq {MOST_PROCESSES}); do cat & done; cat; wait");
+        for (script, least) in [("sh -c cat; cat", 3), (&script, MOST_PROCESSES + 1)] {
+            let mut shell = std::process::Command::new("sh");
+            let shell = shell.args(["-c", script]).stdin(std::process::Stdio::piped());
+            let mut child = shell.spawn().unwrap();
+            // The last one of them waits for the end of the input.
+            while processes_of(child.id()).len() < least.min(MOST_PROCESSES + 1) {
+                std::thread::yield_now();
+            }
+            assert!(processes_of(child.id()).len() <= MOST_PROCESSES + 1);
+            drop(child.stdin.take());
+            child.wait().unwrap();
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The time of `evenkeel run` in which nothing is loaded, because the CPUs look alike: a program on such
 //! CPUs gains nothing by being balanced, and the exact accounting slows it down. Now and then it looks
 //! for a sign (`signs`). With the first one this time is over, unless the program's barriers come too
-//! often for moves (`first_window`): then it lasts a while longer, and a look at all ends it.
+//! often for moves (`first_window`): then it lasts as long as they do, up to a limit.
 
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ use crate::waits::Waits;
 const FIRST_NS: [u64; 4] = [50_000_000, 100_000_000, 200_000_000, 400_000_000];
 /// ... and between all others.
 const LATER_NS: u64 = 1_000_000_000;
+/// After so long it is looked whether barriers still come too often.
+const COUNT_AGAIN_NS: u64 = 2_000_000_000;
 
 /// Whether `run` is to wait for a sign. It does not where figures or levers other than moves are asked
 /// for, nor where a daemon may serve figures: nothing is loaded here then.
@@ -81,6 +83,8 @@ pub(crate) struct Quiet {
     chosen: Option<CpuSet>,
     looks: usize,
     due_ns: u64,
+    /// The program is one of several ranks of a job.
+    is_rank: bool,
     state: State,
     /// The sign, and when it was found.
     sign: Option<(Sign, u64)>,
@@ -91,10 +95,11 @@ pub(crate) struct Quiet {
 /// What is waited for.
 enum State {
     Sign,
-    /// The barriers of a first window.
-    Barriers(FirstWindow),
-    /// The end of a rest: barriers come too often.
-    RestEnds,
+    /// The end of a window, in which barriers are counted.
+    Count(FirstWindow),
+    /// The next window: barriers come too often.
+    Rest(FirstWindow),
+    Nothing,
 }
 
 impl Quiet {
@@ -104,6 +109,7 @@ impl Quiet {
         machine: Machine,
         (signs, first): (Signs, Texts),
         options: &Options,
+        is_rank: bool,
     ) -> Self {
         let cpuset = effective_cpuset(published.status.root as i32);
         let (chosen, due_ns, first) = (options.cpus.clone(), monotonic_ns(), Some(first));
@@ -116,6 +122,7 @@ impl Quiet {
             chosen,
             looks: 0,
             due_ns,
+            is_rank,
             state: State::Sign,
             sign: None,
             rest: None,
@@ -131,10 +138,11 @@ impl Quiet {
             wait_beside_command(&mut readable, Some(Duration::from_nanos(left_ns)));
             return false;
         }
-        match std::mem::replace(&mut self.state, State::RestEnds) {
+        match std::mem::replace(&mut self.state, State::Nothing) {
             State::Sign => self.wait_for_sign(detect),
-            State::Barriers(window) => self.judge(window),
-            State::RestEnds => true,
+            State::Count(window) => self.judge(window),
+            State::Rest(window) => self.count_again(window),
+            State::Nothing => true,
         }
     }
 
@@ -150,12 +158,12 @@ impl Quiet {
         let Some(sign) = sign else { return false };
         tracing::info!("the CPUs are taken for unequal: {sign}");
         self.sign = Some((sign, monotonic_ns()));
-        match FirstWindow::open(self.published.status.root) {
-            Ok(window) => {
-                self.due_ns = window.ends_ns();
-                self.state = State::Barriers(window);
-                false
-            }
+        if self.is_rank {
+            // The other ranks compute, too.
+            return true;
+        }
+        match FirstWindow::load(self.published.status.root) {
+            Ok(window) => self.count(window),
             Err(why) => {
                 tracing::debug!("no barriers are counted at first: {why}");
                 true
@@ -163,8 +171,22 @@ impl Quiet {
         }
     }
 
+    /// Opens a window. Returns whether that failed.
+    fn count(&mut self, mut window: FirstWindow) -> bool {
+        match window.open() {
+            Ok(ends_ns) => {
+                (self.due_ns, self.state) = (ends_ns, State::Count(window));
+                false
+            }
+            Err(why) => {
+                tracing::debug!("no barriers are counted: {why}");
+                true
+            }
+        }
+    }
+
     /// Rests if barriers come too often.
-    fn judge(&mut self, window: FirstWindow) -> bool {
+    fn judge(&mut self, mut window: FirstWindow) -> bool {
         let barriers = match window.close(self.usable().len()) {
             Ok(Some(barriers)) => barriers,
             Ok(None) => return true,
@@ -173,15 +195,26 @@ impl Quiet {
                 return true;
             }
         };
-        let reason = first_window::reason(barriers);
-        tracing::info!("{reason}, so nothing is loaded for a while");
-        let now_ns = monotonic_ns();
-        self.rest = Some((reason, now_ns));
-        self.due_ns = now_ns + REST_NS;
+        let (reason, now_ns) = (first_window::reason(barriers), monotonic_ns());
+        if self.rest.is_none() {
+            tracing::info!("{reason}, so nothing is loaded for a while");
+        }
+        let (_, since_ns) = self.rest.take().unwrap_or((reason.clone(), now_ns));
+        self.rest = Some((reason, since_ns));
+        self.due_ns = (now_ns + COUNT_AGAIN_NS).min(since_ns + REST_NS);
+        self.state = State::Rest(window);
         self.published.status.resting = true;
         self.published.status.waits = Waits { barriers: Some(barriers), ..Waits::default() };
         self.published.write(true);
         false
+    }
+
+    /// Counts barriers again, unless it is time to look at all.
+    fn count_again(&mut self, window: FirstWindow) -> bool {
+        let root = self.published.status.root;
+        let is_long =
+            self.rest.as_ref().is_none_or(|(_, since_ns)| monotonic_ns() >= since_ns + REST_NS);
+        is_long || effective_cpuset(root as i32) != self.cpuset || self.count(window)
     }
 
     fn look(&mut self, detect: impl Fn() -> Option<Machine>) -> Option<Sign> {

@@ -90,7 +90,8 @@ pub fn run(
         stage = match (machine(), Published::new(launch, &options, child.pid())) {
             (Some(machine), Ok(published)) => match signs {
                 Some((texts, signs)) => {
-                    let quiet = Quiet::new(published, machine, (signs, texts), &options);
+                    let quiet =
+                        Quiet::new(published, machine, (signs, texts), &options, job.is_some());
                     Stage::Quiet(Box::new(quiet))
                 }
                 None if may_join() => Stage::Joined,

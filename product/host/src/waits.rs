@@ -20,7 +20,8 @@ pub struct Waits {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spinning {
-    /// It was not looked for: the CPUs are alike, or fewer than two tasks ran.
+    /// It was not looked for: the CPUs are alike, fewer than two tasks ran, or barriers came too often
+    /// from the first sign of unequal CPUs on.
     #[default]
     NotLookedFor,
     /// It looks like work. Why it cannot be told from it:

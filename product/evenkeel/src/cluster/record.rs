@@ -72,6 +72,9 @@ pub struct Measured {
     pub gain: Gain,
     /// What came of it, in words.
     pub outcome: String,
+    /// The CPUs were unequal, and yet not measured: barriers came too often for moves.
+    #[serde(default)]
+    pub is_unmeasured: bool,
     /// The CPUs that the program could use; empty where nothing was measured.
     pub cpus: Vec<CpuSummary>,
 }
@@ -173,6 +176,7 @@ impl Measured {
             moves: summary.moves,
             gain: of_shares.unwrap_or(&summary.gain).clone(),
             outcome: summary.outcome(),
+            is_unmeasured: summary.accounting == Accounting::None && summary.rested_ns > 0,
             cpus: summary.cpus.iter().filter(is_of_job).cloned().collect(),
         }
     }
@@ -194,6 +198,7 @@ impl Measured {
             moves: program.moves,
             gain: of_shares.unwrap_or(&program.gain).clone(),
             outcome,
+            is_unmeasured: program.accounting == Accounting::None && program.resting,
             cpus: program.cpus.iter().filter(is_of_job).cloned().collect(),
         }
     }

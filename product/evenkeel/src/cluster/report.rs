@@ -283,9 +283,11 @@ fn slowest(records: &[NodeReport]) -> Option<(usize, Slowest)> {
     let others: Vec<&NodeReport> =
         records.iter().filter(|record| record.node != slow.node).collect();
     let pace_of_others = others.iter().filter_map(|other| pace(other)).min_by(f64::total_cmp);
-    // Where nothing was measured, the CPUs looked alike, and nothing took much of them.
+    // Where nothing was measured, the CPUs looked alike, and nothing took much of them, ...
     let limit = pace_of_others.unwrap_or(1.0) * (1.0 - TOLERANCE);
-    if others.is_empty() || own_pace >= limit {
+    // ... or that one may be slower.
+    let is_any_unknown = others.iter().any(|other| other.measured.is_unmeasured);
+    if others.is_empty() || is_any_unknown || own_pace >= limit {
         return None;
     }
     let worst = slow.measured.cpus.iter();
@@ -507,6 +509,11 @@ mod tests {
         assert!(alike(&[], &[]).is_none(), "nothing was measured");
         let beside_quiet = alike(&[], &[30, 0]).unwrap();
         assert!(beside_quiet.why.contains("and on the others nothing was measured"));
+        // The other one is unequal, too, and by how much is not known.
+        let mut unmeasured = record(0, Some(0), &[], Proven::Nothing);
+        unmeasured.measured.is_unmeasured = true;
+        let records = vec![unmeasured, record(1, Some(0), &[30, 0], Proven::Nothing)];
+        assert!(report(records, &[]).steps[0].slowest.is_none());
         // A single node is no slower than others.
         let alone = report(vec![record(0, None, &[50, 0], Proven::Nothing)], &[]);
         assert!(alone.steps[0].slowest.is_none());

@@ -119,8 +119,8 @@ impl Program {
         match (&status.shares, status.accounting) {
             _ if status.dry_run => "watched",
             (Some(shares), _) if shares.is_on => "loops",
-            (_, Accounting::None) => "none",
             _ if status.resting => "resting",
+            (_, Accounting::None) => "none",
             _ => "threads",
         }
     }
@@ -164,6 +164,8 @@ mod tests {
         program.status.resting = true;
         assert_eq!(program.lever(), "resting");
         program.status.accounting = Accounting::None;
+        assert_eq!(program.lever(), "resting", "barriers come too often from its first sign on");
+        program.status.resting = false;
         assert_eq!(program.lever(), "none");
         let gain = Gain { proven: Proven::Gains, ratio: Some(1.5), ..Gain::default() };
         program.status.shares =
