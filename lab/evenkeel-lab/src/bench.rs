@@ -23,6 +23,8 @@ use crate::command_line::command_line;
 /// # Errors
 /// A flag makes no sense, or nothing can be measured.
 pub fn main(args: BenchArgs) -> Result<i32> {
+    // What is measured is of this commit, whatever is checked out meanwhile.
+    evenkeel_experiment::commit();
     match args.part {
         BenchPart::Capability(args) => capability::run(&capability_options(args)?),
         BenchPart::Cluster(args) => cluster::run(&cluster_options(args)?),

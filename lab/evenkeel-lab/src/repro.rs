@@ -13,6 +13,8 @@ use crate::command_line::command_line;
 /// # Errors
 /// There is no such paper or part, or nothing can be measured.
 pub fn main(args: ReproArgs) -> Result<i32> {
+    // What is measured is of this commit, whatever is checked out meanwhile.
+    evenkeel_experiment::commit();
     let options = repro::Options {
         executable: executable::product()?,
         parts: args.parts,

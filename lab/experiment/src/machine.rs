@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -58,8 +59,14 @@ impl MachineInfo {
 }
 
 /// The commit of the checkout that this program was built from, with `-dirty` where files differ
-/// from it; "unknown" where there is no checkout any more.
+/// from it; "unknown" where there is no checkout any more. It is that of the first call: call this before
+/// anything is measured, since the checkout may be another one at the end.
 pub fn commit() -> String {
+    static COMMIT: OnceLock<String> = OnceLock::new();
+    COMMIT.get_or_init(describe).clone()
+}
+
+fn describe() -> String {
     let described = Command::new("git")
         .args(["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty", "--abbrev=12"])
         .args(["--exclude", "*"])

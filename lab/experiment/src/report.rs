@@ -63,12 +63,17 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// As a sentence.
+    /// As a sentence, with the beginning of the reason: that may be the output of a whole program.
     pub fn words(&self) -> String {
+        const MOST: usize = 200;
         let place = [self.case.as_str(), self.program.as_str()];
         let place =
             place.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
-        format!("{} failed, {place}: {}", self.contestant, self.why.replace('\n', " "))
+        let mut why = self.why.replace('\n', " ");
+        if let Some((end, _)) = why.char_indices().nth(MOST) {
+            why.replace_range(end.., " ...");
+        }
+        format!("{} failed, {place}: {why}", self.contestant)
     }
 }
 
@@ -261,5 +266,16 @@ mod tests {
         assert!(json["rows"][0]["verdict"].is_null() && json["rows"][0]["ratio"].is_null());
         assert_eq!(json["rows"][2]["is_again"], true);
         assert_eq!(serde_json::from_value::<Report>(json).unwrap(), report);
+    }
+
+    #[test]
+    fn a_long_reason_is_cut() {
+        let failed = |why: &str| {
+            let (case, program, contestant) = ("counted".into(), String::new(), "scx_lavd".into());
+            Failed { case, program, contestant, why: why.into() }.words()
+        };
+        assert_eq!(failed("it\nended"), "scx_lavd failed, counted: it ended");
+        let long = failed(&"µ".repeat(1000));
+        assert_eq!(long, format!("scx_lavd failed, counted: {} ...", "µ".repeat(200)));
     }
 }
