@@ -11,7 +11,7 @@ use evenkeel_experiment::guest::callback::{Cost, Stopwatch};
 const CALLBACK: &str = "dispatch";
 /// ... its functions that look for tasks, and, called by these, the one that walks a queue and pulls.
 const LOOKING: [&str; 2] = ["balance_idle", "balance_periodic"];
-const MOVING: &str = "pull";
+const MOVING: &str = "pull_tasks";
 /// How long these are watched, after all other figures: stopwatches take time, too.
 const WATCH: Duration = Duration::from_millis(400);
 /// Delays are sums over so many wake-ups.
@@ -74,5 +74,18 @@ mod tests {
         assert_eq!(delay(always, second, 2), WAKEUPS * 500.0);
         let shorter = 1_000_000.0 * 1000.0 * 1000.0;
         assert_eq!(delay(shorter, second, 1), WAKEUPS * 500.0);
+    }
+
+    /// A function of another name has no stopwatch, and then no contestant is measured.
+    #[test]
+    fn the_keel_has_the_functions_that_are_watched() {
+        let keel = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf/keel/migrate.h");
+        let keel = std::fs::read_to_string(keel).unwrap();
+        let functions = keel.lines().filter(|line| line.starts_with("KEEL_PART "));
+        let is_there =
+            |name: &str| functions.clone().any(|line| line.contains(&format!(" {name}(")));
+        for name in LOOKING.into_iter().chain([MOVING]) {
+            assert!(is_there(name), "{name}");
+        }
     }
 }
