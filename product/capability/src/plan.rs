@@ -331,7 +331,8 @@ impl fmt::Display for Reason {
             Self::Balanced { spread_ppm } => {
                 write!(
                     f,
-                    "no moves needed: CPUs within {:.0} % of each other",
+                    "no moves needed: beside all that runs there, each CPU gives a task the same, \
+                     within {:.0} %",
                     percent_up(*spread_ppm)
                 )
             }

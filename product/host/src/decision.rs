@@ -226,7 +226,10 @@ mod tests {
             one.moves[0].starts_with("task 7 from CPU 0 to CPU 1: pull: ECPT 2.0 ms"),
             "{one:?}"
         );
-        assert_eq!(one.reasons[1], "no moves needed: CPUs within 1 % of each other");
+        assert_eq!(
+            one.reasons[1],
+            "no moves needed: beside all that runs there, each CPU gives a task the same, within 1 %"
+        );
         assert_eq!(one.refused[2], "no such CPU");
         assert_eq!(one.waits.as_deref(), Some("spins for 20 % (13-29) of its run time"));
     }

@@ -104,7 +104,10 @@ impl fmt::Display for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.spinning {
             Spinning::NotLookedFor => {
-                write!(f, "spinning not looked for: the CPUs were alike, or fewer than two tasks computed")?;
+                write!(
+                    f,
+                    "spinning not looked for: the CPUs were alike, or fewer than two tasks computed"
+                )?;
             }
             Spinning::Unverified(why) => write!(f, "spinning unverified: {why}")?,
             Spinning::Seen { samples, spun } => match Share::of(*spun, *samples) {

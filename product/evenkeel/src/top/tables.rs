@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(texts(&decisions, 0)[..3], ["0.5s", "4711", "keel"]);
         let [ago, pid, program, text] = texts(&decisions, 1)[..] else { panic!("four columns") };
         assert_eq!([ago, pid, program], ["1.0s", "1234", "./lu -n 4"]);
-        assert!(text.contains("CPUs within"), "{text}");
+        assert!(text.contains("no moves needed"), "{text}");
     }
 
     #[test]

@@ -348,7 +348,7 @@ fn remarks(
             "Figures are from /proc and not to be trusted: it counts in ticks, may show lost time as \
              all or nothing, and does not show real-time tasks"
         };
-        remarks.push(format!("{trust} (the BPF check of evenkeel doctor says why)."));
+        remarks.push(format!("{trust}."));
     }
     let softirq = cpus.iter().any(|cpu| cpu.softirq_pct + cpu.irq_pct >= NAMED_PCT);
     if is_worth && softirq && kernel_sees_irq {
