@@ -81,6 +81,24 @@ fn no_line_of_libbpf_is_printed() {
 }
 
 #[test]
+fn the_laboratory_prints_no_line_of_libbpf() {
+    if !needs_root("the_laboratory_prints_no_line_of_libbpf") {
+        return;
+    }
+    let host = Host::new();
+    for more in [&[][..], &["--verify"]] {
+        let noise = |flags: &[&str]| {
+            let words = [&[EVENKEEL_LAB, "noise", "softirq"], more, flags].concat();
+            text(&output(&mut by_nobody(&host, &words)).stderr)
+        };
+        let plain = noise(&[]);
+        assert!(plain.contains("not permitted") && !plain.contains("libbpf"), "{more:?}: {plain}");
+        let logged = noise(&["-vv"]);
+        assert!(logged.contains("libbpf: "), "{more:?}: nothing failed in libbpf: {logged}");
+    }
+}
+
+#[test]
 fn exact_accounting_that_cannot_be_had_is_refused() {
     if !needs_root("exact_accounting_that_cannot_be_had_is_refused") {
         return;

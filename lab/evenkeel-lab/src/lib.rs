@@ -27,6 +27,8 @@ pub fn main() -> ExitCode {
     let matches = matches.unwrap_or_else(|error| version::exit("evenkeel-lab", &error));
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     terminal::start_logging(cli.verbose);
+    // Once for the BPF objects of all laboratory crates.
+    evenkeel_cbinfo::redirect_libbpf_log();
     terminal::exit_code("evenkeel-lab", dispatch(cli))
 }
 

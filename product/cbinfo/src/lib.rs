@@ -42,6 +42,6 @@ pub use malformed_functions::malformed_functions;
 pub use runtimes::{Family, Runtimes, Text};
 pub use support::{
     INITIAL_PID_NAMESPACE, RunTimeExcludes, Unsupported, keeps_time_for_sched_ext,
-    run_time_excludes, support,
+    redirect_libbpf_log, run_time_excludes, support,
 };
 pub use waiting::{Place, Waiting};

@@ -101,7 +101,7 @@ fn is_irq_time_off(command_line: &str) -> bool {
 }
 
 /// Sends libbpf's messages to our log as debug messages: our own errors report what fails.
-pub(crate) fn redirect_libbpf_log() {
+pub fn redirect_libbpf_log() {
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
         tracing::debug!("libbpf: {}", text.trim_end());
     })));
