@@ -121,6 +121,25 @@ fn broken_pipe() -> OwnedFd {
     write.into()
 }
 
+/// So `evenkeel-lab noise hog -- evenkeel run --json - -- CMD` can be parsed, or piped to `head`.
+#[test]
+fn noise_leaves_standard_output_to_its_command() {
+    let host = Host::alone();
+    let noise = |more: &[&str]| host.evenkeel_lab([&["noise", "hog"], more].concat());
+    let with = output(&mut noise(&["--", "echo", "{}"]));
+    assert_eq!((text(&with.stdout).as_str(), with.status.code()), ("{}\n", Some(0)), "{with:?}");
+    assert!(text(&with.stderr).contains("hog noise took"), "{with:?}");
+    let limit = ["--limit", "50ms"];
+    let without = output(&mut noise(&limit));
+    assert!(text(&without.stdout).contains("hog noise took"), "{without:?}");
+    let mut closed = noise(&["--", "sh", "-c", "exit 5"]);
+    closed.stdout(broken_pipe()).stderr(broken_pipe());
+    assert_eq!(ended(&mut closed.spawn().unwrap()).code(), Some(5));
+    let mut closed = noise(&limit);
+    closed.stdout(broken_pipe()).stderr(Stdio::null());
+    assert_eq!(ended(&mut closed.spawn().unwrap()).signal(), Some(libc::SIGPIPE));
+}
+
 #[test]
 fn a_broken_pipe_kills_as_without_evenkeel() {
     let host = Host::new();

@@ -2,6 +2,8 @@
 //! verification of the accounting against the generators.
 
 use std::ffi::OsString;
+use std::fmt::Display as Text;
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
@@ -106,7 +108,7 @@ fn make(options: &Options, json: Option<Output>) -> Result<i32> {
         Some(_) => "while the command runs".to_owned(),
         None => format!("for {:.1} s; Ctrl-C ends it", limit.as_secs_f64()),
     };
-    eprintln!("{kind} noise on CPU {} {how_long}", options.cpu);
+    say(format_args!("{kind} noise on CPU {} {how_long}", options.cpu));
     let exit_code = match &mut command {
         Some(command) => wait(command, limit)?,
         None => {
@@ -125,11 +127,22 @@ fn make(options: &Options, json: Option<Output>) -> Result<i32> {
         report.cpu,
         report.wall_ns as f64 / 1e9
     );
-    tell([&json], took);
+    // Standard output is the command's, which may write there what other programs read.
+    if command.is_some() {
+        say(took)
+    } else {
+        tell([&json], took)
+    }
     if let Some(output) = json {
         output.write(&Document::new(FORMAT, &report).to_json()?)?;
     }
     Ok(exit_code)
+}
+
+/// Prints a line on standard error. Nothing may end the noise before its command, so it is no error if
+/// nothing reads it.
+fn say(line: impl Text) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Waits until the noise ends by itself or a signal comes, and shows each second how long it lasts yet.
@@ -163,7 +176,7 @@ fn wait(command: &mut Child, limit: Duration) -> Result<i32> {
             is_passed_on = true;
         }
         if start.elapsed() > limit && !is_told {
-            eprintln!("the noise ends here, and the command runs on without it");
+            say("the noise ends here, and the command runs on without it");
             is_told = true;
         }
         std::thread::sleep(LOOK);

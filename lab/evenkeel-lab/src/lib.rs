@@ -41,7 +41,12 @@ fn dispatch(cli: Cli) -> Result<i32> {
              (setcap -r, chmod u-s)"
         );
     }
-    if matches!(cli.command, Command::Sim(_) | Command::Replay(_)) {
+    let only_prints = match &cli.command {
+        Command::Sim(_) | Command::Replay(_) => true,
+        Command::Noise(args) => args.command.is_empty(),
+        _ => false,
+    };
+    if only_prints {
         terminal::end_at_a_broken_pipe();
     }
     match cli.command {

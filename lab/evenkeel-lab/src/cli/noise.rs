@@ -30,7 +30,8 @@ pub struct NoiseArgs {
     /// Write the result as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Make the noise while this command runs, and end as it ends.
+    /// Make the noise while this command runs, and end as it ends; standard output is the command's
+    /// alone.
     #[arg(index = 2, last = true, value_name = "CMD", conflicts_with = "verify")]
     pub command: Vec<OsString>,
 }
