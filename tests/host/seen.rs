@@ -165,7 +165,7 @@ fn log_lines_have_levels_in_the_journal_and_nowhere_else() {
         command.env("JOURNAL_STREAM", stream);
         command.stderr(File::options().append(true).open(&path).unwrap());
         assert_eq!(ended(&mut command.spawn().unwrap()).code(), Some(2));
-        let mut command = host.evenkeel(["-v", "daemon"]);
+        let mut command = host.evenkeel(["daemon"]);
         command.env("JOURNAL_STREAM", stream);
         command.stderr(File::options().append(true).open(&path).unwrap());
         Daemon::start_by(&host, &mut command).end();
@@ -185,15 +185,22 @@ fn levels_of_the_log_are_chosen_by_module_and_a_wrong_choice_is_said() {
     for (levels, is_ready_said, is_wrong) in [
         ("evenkeel=info", true, false),
         ("info,evenkeel_host=error", false, false),
-        ("", false, false),
-        ("=loud", false, true),
+        ("warn", false, false),
+        ("", true, false),
+        ("=loud", true, true),
     ] {
         let path = host.path("log");
         let log = File::create(&path).unwrap();
         let mut command = host.evenkeel(["daemon"]);
         command.env("EVENKEEL_LOG", levels).env_remove("JOURNAL_STREAM").stderr(log);
-        Daemon::start_by(&host, &mut command).end();
-        let said = std::fs::read_to_string(&path).unwrap();
+        let daemon = Daemon::start_by(&host, &mut command);
+        let said = || std::fs::read_to_string(&path).unwrap();
+        kill(daemon.pid(), libc::SIGHUP);
+        if is_ready_said {
+            wait_for("the log", || said().contains(" INFO the configuration was read again"));
+        }
+        daemon.end();
+        let said = said();
         assert_eq!(said.contains("ready at "), is_ready_said, "{levels}: {said}");
         assert_eq!(said.contains("EVENKEEL_LOG=\"=loud\""), is_wrong, "{levels}: {said}");
     }

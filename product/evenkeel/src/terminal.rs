@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
+use evenkeel_host::daemon::SERVICE_LOG;
 use ratatui::crossterm::terminal::size;
 use tracing::{Level, Metadata};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -17,12 +18,7 @@ use crate::exit::{IMPOSSIBLE, Impossible, REFUSED};
 /// Logs to standard error at a level of the number of `-v`. `EVENKEEL_LOG` overrides it: a level
 /// (`debug`), or levels of crates and modules (`info,evenkeel_host=trace`).
 pub fn start_logging(verbose: u8) {
-    let by_number = match verbose {
-        0 => LevelFilter::WARN,
-        1 => LevelFilter::INFO,
-        2 => LevelFilter::DEBUG,
-        _ => LevelFilter::TRACE,
-    };
+    let by_number = by_number(verbose);
     let wanted = std::env::var("EVENKEEL_LOG").ok().filter(|wanted| !wanted.is_empty());
     let levels = wanted.as_deref().map(str::parse::<Targets>).transpose();
     let is_journal = is_journal();
@@ -36,7 +32,7 @@ pub fn start_logging(verbose: u8) {
         .log_internal_errors(false)
         .without_time();
     let filter = levels.as_ref().ok().cloned().flatten();
-    let filter = filter.unwrap_or_else(|| Targets::new().with_default(by_number));
+    let filter = filter.unwrap_or(by_number);
     tracing_subscriber::registry().with(lines.with_filter(filter)).init();
     if let Err(error) = levels {
         tracing::warn!(
@@ -44,6 +40,22 @@ pub fn start_logging(verbose: u8) {
              modules: info,evenkeel_host=trace",
             wanted.unwrap_or_default()
         );
+    }
+}
+
+/// Where the keel says that it schedules.
+const KEEL_LOG: &str = "evenkeel_keel::service";
+
+/// What is logged with so many `-v`. What services say of themselves is logged without any, too.
+fn by_number(verbose: u8) -> Targets {
+    match verbose {
+        0 => Targets::new()
+            .with_default(LevelFilter::WARN)
+            .with_target(SERVICE_LOG, LevelFilter::INFO)
+            .with_target(KEEL_LOG, LevelFilter::INFO),
+        1 => Targets::new().with_default(LevelFilter::INFO),
+        2 => Targets::new().with_default(LevelFilter::DEBUG),
+        _ => Targets::new().with_default(LevelFilter::TRACE),
     }
 }
 
@@ -224,6 +236,16 @@ pub fn end_at_a_broken_pipe() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn services_speak_of_themselves_and_of_moves_only_if_asked() {
+        for (verbose, are_moves_logged) in [(0, false), (1, true)] {
+            let logged = by_number(verbose);
+            assert!(logged.would_enable(SERVICE_LOG, &Level::INFO), "{verbose}");
+            let is_logged = logged.would_enable("evenkeel_host::balancer", &Level::INFO);
+            assert_eq!(is_logged, are_moves_logged, "{verbose}");
+        }
+    }
 
     #[test]
     fn what_is_logged_while_a_screen_is_drawn_is_held_back_once() {

@@ -65,6 +65,7 @@ use nix::sys::signalfd::SignalFd;
 use crate::balancer::{Balancer, BalancerError};
 use crate::clock::monotonic_ns;
 use crate::latency::ask_for_short_slices;
+use crate::observe::Accounting;
 use crate::tell::{Teller, Tells};
 use crate::wait::wait_readable;
 
@@ -82,6 +83,10 @@ use metrics::Metrics;
 use programs::Programs;
 use saved::Saved;
 use state::StateFile;
+
+/// What the log lines of a service itself are of: that it is ready, and what it was told. They are few,
+/// and shown also where the moves of programs are not.
+pub const SERVICE_LOG: &str = "evenkeel_host::service";
 
 /// How often programs join by standing rules, and ended programs leave.
 const UPDATE_NS: u64 = 2_000_000_000;
@@ -170,10 +175,14 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
         metrics.update(&programs.statistics(), programs.not_ready());
     }
     tell_systemd(&[sd_notify::NotifyState::Ready]);
+    let observer = programs.balancer().observer();
+    let accounting = accounting_in_words(observer.accounting(), observer.why_not_exact());
+    let served = daemon.metrics.map(|at| format!(", metrics at http://{}/metrics", at.address()));
     tracing::info!(
-        "ready at {}: {} accounting",
+        target: SERVICE_LOG,
+        "ready at {}: {accounting}{}",
         daemon.socket.display(),
-        format!("{:?}", programs.balancer().observer().accounting()).to_lowercase()
+        served.unwrap_or_default()
     );
 
     let dump = StateFile::beside(&daemon.socket, is_for_job);
@@ -243,6 +252,13 @@ pub fn serve(daemon: Daemon<'_>, machine: Machine) -> Result<(), DaemonError> {
     }
 }
 
+/// Which figures there are, and why they are not exact.
+fn accounting_in_words(accounting: Accounting, why_not_exact: Option<&str>) -> String {
+    let kind = if accounting.is_exact() { "exact" } else { "approximate" };
+    let why = why_not_exact.map(|why| format!(" ({why})")).unwrap_or_default();
+    format!("{kind} accounting from {accounting}{why}")
+}
+
 fn open_session(daemon: &Daemon<'_>) -> Option<SupervisedSession> {
     if daemon.settings.options.dry_run {
         return None;
@@ -290,7 +306,7 @@ fn reload(daemon: &Daemon<'_>, programs: &mut Programs) {
     match (daemon.reload)() {
         Ok(settings) => {
             programs.set(settings);
-            tracing::info!("configuration reloaded");
+            tracing::info!(target: SERVICE_LOG, "the configuration was read again");
         }
         Err(why) => tracing::error!("{why}; the old configuration stays in force"),
     }
@@ -301,5 +317,18 @@ fn reload(daemon: &Daemon<'_>, programs: &mut Programs) {
 fn tell_systemd(state: &[sd_notify::NotifyState<'_>]) {
     if let Err(why) = sd_notify::notify(false, state) {
         tracing::debug!("cannot report to systemd: {why}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_says_which_accounting_there_is_and_why_it_is_not_exact() {
+        let exact = accounting_in_words(Accounting::Cbinfo, None);
+        assert_eq!(exact, "exact accounting from cbinfo");
+        let approximate = accounting_in_words(Accounting::Procfs, Some("no privilege"));
+        assert_eq!(approximate, "approximate accounting from /proc (no privilege)");
     }
 }
