@@ -100,9 +100,9 @@ fn invalid_arguments_are_refused_by_name() {
         assert!(said.starts_with(&format!("evenkeel: {expected}")), "{arguments:?}: {said}");
     }
     for (roles, expected) in [
-        (&["0", "-1"][..], "-1 is not in 0..=2047"),
-        (&["0", "2048"], "2048 is not in 0..=2047"),
-        (&["0", "65536"], "65536 is not in 0..=2047"),
+        (&["0", "-1"][..], "not a whole number, for example 3: give 0 to 2047"),
+        (&["0", "2048"], "out of range: give 0 to 2047"),
+        (&["0", "65536"], "out of range: give 0 to 2047"),
         (&["master"], "invalid value 'master' for '[ROLE]...'"),
         (&[], "required arguments were not provided"),
     ] {

@@ -100,7 +100,7 @@ fn invalid_sweeps_are_refused_by_name() {
     std::fs::write(host.path("blocked.parts"), "").unwrap();
     for (out, more, expected) in [
         ("rows", &["--on", "kubernetes"][..], "[possible values: local, slurm, dask]"),
-        ("rows", &["--on", "dask", "--part-runs", "0"], "expected a number from 1 on"),
+        ("rows", &["--on", "dask", "--part-runs", "0"], "out of range: give 1 or more"),
         ("rows", &["--retries", "1"], "give --on slurm or --on dask"),
         ("rows", &["--part", "0"], "rows.parts: No such file or directory"),
         ("no/such/place", &[], "no/such/place: No such file or directory"),

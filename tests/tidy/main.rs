@@ -20,6 +20,7 @@ mod links;
 mod markdown;
 mod modules;
 mod mutations;
+mod numbers;
 mod open;
 mod project;
 mod report;

@@ -35,9 +35,10 @@ pub use irq::{
 pub use keel::{IasArgs, IasCommand, SchedArgs, SchedOptions, ZoneArgs, ZoneCommand, ZoneOptions};
 pub use sais::{AttachArgs, ModelArgs, SaisArgs, SaisPart, ServeArgs};
 pub use shared::{CgroupPath, CommandName, FaultArgs, Interval, JsonArgs};
+pub use shared::{number, time, whole_number};
 pub use top::TopArgs;
 
-use shared::{process_number, whole_number};
+use shared::process_number;
 use top::reading_time;
 
 /// Parallel programs at the pace of the average CPU, not of the worst.
@@ -471,7 +472,8 @@ pub struct ExplainArgs {
     #[arg(long, conflicts_with_all = ["pid", "keel", "last"])]
     pub sais: bool,
     /// Print only the last N decisions.
-    #[arg(short, long, value_name = "N", default_value_t = 10)]
+    #[arg(short, long, value_name = "N", default_value_t = 10,
+          value_parser = whole_number::<usize>(0..=u64::MAX))]
     pub last: usize,
     /// Print JSON.
     #[arg(long)]

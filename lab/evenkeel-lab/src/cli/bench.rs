@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use evenkeel::cli::{number, whole_number};
 use evenkeel_bench::irq::Part as IrqPart;
 use evenkeel_bench::levers;
 use evenkeel_bench::sais::{Part as SaisPart, Reader};
@@ -195,10 +196,12 @@ pub struct CapabilityArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub programs: Vec<String>,
     /// Run each contestant so often at first; undecided rows get more runs [default: 7].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N",
+          value_parser = whole_number::<usize>(0..=u64::MAX))]
     pub runs: Option<usize>,
     /// Stop after so many runs of undecided rows [default: 15].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N",
+          value_parser = whole_number::<usize>(0..=u64::MAX))]
     pub max_runs: Option<usize>,
     /// Write the rows as JSON.
     #[arg(long, value_name = "FILE")]
@@ -225,7 +228,8 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
     /// Run each contestant so often at first; undecided rows get more runs [default: 7].
-    #[arg(long, value_name = "N", conflicts_with = "quick")]
+    #[arg(long, value_name = "N", conflicts_with = "quick",
+          value_parser = whole_number::<usize>(0..=u64::MAX))]
     pub runs: Option<usize>,
     /// Measure one program in two rounds, which decides nothing (less than a minute).
     #[arg(long, conflicts_with = "from")]
@@ -263,10 +267,11 @@ pub struct ProgramsArgs {
     #[arg(long, conflicts_with_all = ["only", "claims", "quick", "hours"])]
     pub demo: bool,
     /// Run each contestant of --demo so often [default: 6].
-    #[arg(long, value_name = "N", requires = "demo")]
+    #[arg(long, value_name = "N", requires = "demo",
+          value_parser = whole_number::<usize>(0..=u64::MAX))]
     pub runs: Option<usize>,
     /// Begin no cell after so many hours.
-    #[arg(long, value_name = "H", default_value_t = levers::HOURS)]
+    #[arg(long, value_name = "H", default_value_t = levers::HOURS, value_parser = number)]
     pub hours: f64,
     /// Write everything as JSON, after each cell; cells that are there already are not measured again.
     #[arg(long, value_name = "FILE")]
@@ -317,7 +322,8 @@ pub struct PlanArgs {
     #[arg(long, value_name = "CPUSxTASKS", hide = true)]
     pub size: Option<MachineSize>,
     /// Be a process of so many sleeping threads (the command starts and observes it itself).
-    #[arg(long, value_name = "N", hide = true)]
+    #[arg(long, value_name = "N", hide = true,
+          value_parser = whole_number::<u32>(0..=u64::from(u32::MAX)))]
     pub crowd: Option<u32>,
 }
 
@@ -382,7 +388,7 @@ pub struct BalanceArgs {
     pub turns: TurnArgs,
     /// Be busy threads, one for each CPU: the first with so many computations, the second with twice as
     /// many (the command runs it in the guest itself).
-    #[arg(long, value_name = "N", hide = true)]
+    #[arg(long, value_name = "N", hide = true, value_parser = whole_number::<u64>(0..=u64::MAX))]
     pub hogs: Option<u64>,
 }
 
@@ -394,7 +400,8 @@ pub struct TurnArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub clocks: Vec<Clock>,
     /// Give each contestant so many turns [default: 10].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N",
+          value_parser = whole_number::<usize>(0..=u64::MAX))]
     pub rounds: Option<usize>,
     /// Measure only these contestants and the baseline [default: all].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use evenkeel::cli::whole_number;
 
 /// `evenkeel-lab report`.
 #[derive(Debug, Args)]
@@ -12,7 +13,7 @@ pub struct ReportArgs {
     pub file: PathBuf,
     /// Take about this long, 1 to 120 minutes.
     #[arg(long, value_name = "N", default_value_t = 15,
-          value_parser = clap::value_parser!(u64).range(1..=120))]
+          value_parser = whole_number::<u64>(1..=120))]
     pub minutes: u64,
     /// Write the archive without asking whether what was shown may be in it.
     #[arg(long)]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use evenkeel::cli::whole_number;
 
 /// `evenkeel-lab repro`.
 #[derive(Debug, Args)]
@@ -17,7 +18,7 @@ pub struct ReproArgs {
     pub parts: Vec<String>,
     /// Run each contestant so often; from 002 on, simulate so many seeds of each case [default: 5; for
     /// 001 6, for 002 32, for 003 10].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=100))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u16>(2..=100))]
     pub runs: Option<u16>,
     /// Run everything once and briefly, which shows that it works and decides nothing (one or two
     /// minutes).

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
+use evenkeel::cli::whole_number;
 use evenkeel_keel::{Balance, Bonus, Gate, Mode, Order, Parts, Slice};
 use evenkeel_sim::{Shard, program};
 
@@ -109,7 +110,8 @@ pub struct SimRunArgs {
     #[command(flatten)]
     pub costs: CostArgs,
     /// Set the seed of all that is random.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = whole_number::<u64>(0..=u64::MAX))]
     pub seed: u64,
     /// Let a real-time task take a CPU, like 0:3ms/10ms; may be given several times.
     #[arg(long = "thief", value_name = "CPU:TIME/PERIOD")]
@@ -122,7 +124,8 @@ pub struct SimRunArgs {
     #[arg(long)]
     pub faults: bool,
     /// End the simulation after so many events.
-    #[arg(long, value_name = "N", default_value_t = evenkeel_sim::MAX_EVENTS)]
+    #[arg(long, value_name = "N", default_value_t = evenkeel_sim::MAX_EVENTS,
+          value_parser = whole_number::<u64>(0..=u64::MAX))]
     pub max_events: u64,
     /// Write the figures as JSON.
     #[arg(long, value_name = "FILE")]
@@ -190,7 +193,7 @@ pub struct SimSweepArgs {
     pub costs: CostArgs,
     /// Simulate the seeds 1 to N.
     #[arg(long, value_name = "N", default_value_t = 10,
-          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+          value_parser = whole_number::<u64>(1..=1_000_000))]
     pub seeds: u64,
     /// Write the rows to this file, beside those that it has; runs that it has already are not
     /// repeated. While it is made, rows are in the folder FILE.parts.
@@ -206,20 +209,20 @@ pub struct SimSweepArgs {
     /// Simulate so many runs at once, each in its own process [default: the number of CPUs]; with
     /// --on, so many parts [default: with dask the number of CPUs, with slurm as many as it has room
     /// for].
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = whole_number::<usize>(1..=u64::MAX))]
     pub jobs: Option<usize>,
     /// Give each job of the engine so many runs, one after the other [default: 25, or as many more as
     /// leave 1000 jobs].
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = whole_number::<usize>(1..=u64::MAX))]
     pub part_runs: Option<usize>,
     /// Let the engine try a job again so often that fails [default: 2].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(0..=u64::from(u32::MAX)))]
     pub retries: Option<u32>,
     /// Be one of these processes.
     #[arg(long, hide = true)]
     pub worker: bool,
     /// Be a job of the engine, which makes this part.
-    #[arg(long, value_name = "N", hide = true)]
+    #[arg(long, value_name = "N", hide = true, value_parser = whole_number::<usize>(0..=u64::MAX))]
     pub part: Option<usize>,
     /// Load the keel from this shared object (for mutation tests).
     #[arg(long, value_name = "FILE", hide = true)]
@@ -235,11 +238,6 @@ pub enum EngineName {
     Slurm,
     /// Tasks of Dask: those of the scheduler that DASK_SCHEDULER_ADDRESS names, or of this machine.
     Dask,
-}
-
-fn at_least_one(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| "expected a number from 1 on".to_owned())
 }
 
 /// `evenkeel-lab sim compare`.

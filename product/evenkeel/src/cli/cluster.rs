@@ -8,6 +8,8 @@ use clap::{Args, Subcommand, ValueHint};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::shared::whole_number;
+
 /// `evenkeel cluster`.
 #[derive(Debug, Args)]
 pub struct ClusterArgs {
@@ -67,7 +69,7 @@ pub struct ClusterLineArgs {
     #[arg(value_name = "JOBID")]
     pub job: JobId,
     /// The step's number.
-    #[arg(value_name = "STEP")]
+    #[arg(value_name = "STEP", value_parser = whole_number::<u32>(0..=u64::from(u32::MAX)))]
     pub step: u32,
 }
 

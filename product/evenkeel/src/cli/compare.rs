@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::shared::whole_number;
+use super::shared::{time, whole_number};
 
 /// The contestants with names that every shell takes as one word, which it offers on Tab.
 pub const PLAIN_CONTESTANTS: [&str; 2] = ["pinned", "run"];
@@ -23,10 +23,10 @@ pub struct CompareArgs {
     #[arg(long, value_name = "N", value_parser = whole_number::<u8>(1..=15))]
     pub rounds: Option<u8>,
     /// Add no rounds after this time; the first rounds are always made.
-    #[arg(long, value_name = "TIME", default_value = TIME)]
+    #[arg(long, value_name = "TIME", default_value = TIME, value_parser = time)]
     pub budget: humantime::Duration,
     /// End a run that takes longer than this.
-    #[arg(long, value_name = "TIME", default_value = TIME)]
+    #[arg(long, value_name = "TIME", default_value = TIME, value_parser = time)]
     pub run_limit: humantime::Duration,
     /// Write the result as JSON to this file, - for standard output.
     #[arg(long, value_name = "FILE")]

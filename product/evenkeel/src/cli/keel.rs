@@ -183,7 +183,8 @@ pub enum IasCommand {
         #[arg(long, value_name = "BONUS", default_value = "3x")]
         bonus: Bonus,
         /// Prefer them at most N times in a row on a CPU [default: no limit].
-        #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+        #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
+              value_parser = whole_number::<u64>(0..=u64::MAX))]
         limit: u64,
     },
     /// Aggregate by the paper's five numbers (`set_ias_agg`).
@@ -210,7 +211,7 @@ pub enum IasCommand {
     Alloc {
         /// The numbers, in the order of the CPUs.
         #[arg(required_unless_present = "groups", value_name = "ROLE", allow_negative_numbers = true,
-              value_parser = clap::value_parser!(u16).range(..=i64::from(MAX_ROLE)))]
+              value_parser = whole_number::<u16>(0..=u64::from(MAX_ROLE)))]
         roles: Vec<u16>,
         /// Set groups instead: llc (CPUs that share a last-level cache), l2 (a level-2 cache), node,
         /// or lists like 0-3/4-7; the first CPU of each group is the master.

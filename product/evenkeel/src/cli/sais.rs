@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use evenkeel_machine::CpuSet;
 use evenkeel_sais::{IpNet, Mode, Policy, StripTimes, Wire, XdpMode};
 
-use super::shared::{FaultArgs, JsonArgs, whole_number};
+use super::shared::{FaultArgs, JsonArgs, number, whole_number};
 
 /// `evenkeel sais`.
 #[derive(Debug, Args)]
@@ -113,34 +113,36 @@ pub struct ServeArgs {
 #[derive(Debug, Args)]
 pub struct ModelArgs {
     /// Set the cores of the client (N_C).
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(0..=u64::from(u32::MAX)))]
     pub cores: u32,
     /// Set the servers, a multiple of the cores; each returns one strip (N_S).
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(0..=u64::from(u32::MAX)))]
     pub servers: u32,
     /// Set the number of reads (N_R).
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = whole_number::<u32>(0..=u64::from(u32::MAX)))]
     pub requests: u32,
     /// Set the number of programs that read (N_P).
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = whole_number::<u32>(0..=u64::from(u32::MAX)))]
     pub programs: u32,
     /// Set the microseconds to process a strip's interrupts (P) [default: the softirqs of 64 KiB,
     /// measured on this machine, which needs root].
-    #[arg(long, value_name = "US")]
+    #[arg(long, value_name = "US", value_parser = number)]
     pub process_us: Option<f64>,
     /// Set the microseconds to move a strip to another core (M) [default: measured on this machine,
     /// between cores without a common cache if possible].
-    #[arg(long, value_name = "US")]
+    #[arg(long, value_name = "US", value_parser = number)]
     pub migrate_us: Option<f64>,
     /// Set the microseconds of all the rest (T_R).
-    #[arg(long, value_name = "US", default_value_t = 0.0)]
+    #[arg(long, value_name = "US", default_value_t = 0.0, value_parser = number)]
     pub rest_us: f64,
     /// Set the bytes of a strip, for the reads per second that the link can carry (equation 7).
     #[arg(long, value_name = "N", requires = "gbit_per_s",
-          value_parser = clap::value_parser!(u64).range(1..))]
+          value_parser = whole_number::<u64>(1..=u64::MAX))]
     pub strip_bytes: Option<u64>,
     /// Set the bandwidth of the client's link, in Gbit/s.
-    #[arg(long, value_name = "N", requires = "strip_bytes")]
+    #[arg(long, value_name = "N", requires = "strip_bytes", value_parser = number)]
     pub gbit_per_s: Option<f64>,
     /// Print JSON.
     #[arg(long)]

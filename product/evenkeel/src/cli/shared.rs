@@ -1,5 +1,6 @@
 //! Arguments and values that several commands share.
 
+use std::num::IntErrorKind;
 use std::ops::RangeInclusive;
 
 use clap::Args;
@@ -11,7 +12,8 @@ use serde::Deserialize;
 #[derive(Debug, Args)]
 pub struct FaultArgs {
     /// Kill evenkeel at its N-th journal write or affinity call (fault tests).
-    #[arg(long, value_name = "N", hide = true, default_value_t = 0)]
+    #[arg(long, value_name = "N", hide = true, default_value_t = 0,
+          value_parser = whole_number::<u64>(0..=u64::MAX))]
     pub abort_at: u64,
     /// Start no supervisor (fault tests).
     #[arg(long, hide = true)]
@@ -119,11 +121,41 @@ pub fn whole_number<T: TryFrom<u64> + 'static>(
     range: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
     move |text: &str| {
-        let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
-        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| {
-            format!("expected a whole number from {} to {}", range.start(), range.end())
-        })
+        let number = number_of(text, &range)?;
+        T::try_from(number).map_err(|_| format!("out of range: {number} is too much"))
     }
+}
+
+fn number_of(text: &str, range: &RangeInclusive<u64>) -> Result<u64, String> {
+    let why = match text.parse::<u64>() {
+        Ok(number) if range.contains(&number) => return Ok(number),
+        Err(error) if *error.kind() != IntErrorKind::PosOverflow => {
+            "not a whole number, for example 3"
+        }
+        _ => "out of range",
+    };
+    Err(match (range.start(), range.end()) {
+        (first, &u64::MAX) => format!("{why}: give {first} or more"),
+        (first, last) => format!("{why}: give {first} to {last}"),
+    })
+}
+
+/// Any number.
+///
+/// # Errors
+/// The text is none.
+pub fn number(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+    number.ok_or_else(|| "not a number, for example 3 or 2.5".to_owned())
+}
+
+/// A time.
+///
+/// # Errors
+/// The text is none.
+pub fn time(text: &str) -> Result<humantime::Duration, String> {
+    let time = text.parse();
+    time.map_err(|_| "expected whole numbers with units, like 500ms, 30s or 1h30m".to_owned())
 }
 
 /// A process number.
@@ -145,10 +177,15 @@ mod tests {
     fn numbers_and_times_are_refused_with_the_rule() {
         let number = whole_number::<u8>(2..=16);
         assert_eq!((number("2"), number("16")), (Ok(2), Ok(16)));
-        for text in ["1", "17", "-3", "4.0", "x", ""] {
+        for text in ["-3", "4.0", "x", ""] {
             let why = number(text).unwrap_err();
-            assert_eq!(why, "expected a whole number from 2 to 16", "{text}");
+            assert_eq!(why, "not a whole number, for example 3: give 2 to 16", "{text}");
         }
+        for text in ["1", "17", "99999999999999999999"] {
+            assert_eq!(number(text).unwrap_err(), "out of range: give 2 to 16", "{text}");
+        }
+        let why = whole_number::<u64>(1..=u64::MAX)("0").unwrap_err();
+        assert_eq!(why, "out of range: give 1 or more");
         let why = "2m".parse::<Interval>().unwrap_err();
         assert!(why.contains("us, ms and s") && why.contains("60s"), "{why}");
     }
