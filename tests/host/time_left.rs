@@ -42,6 +42,16 @@ fn a_long_simulation_shows_on_a_terminal_how_long_it_takes_yet() {
 }
 
 #[test]
+fn a_sweep_shows_on_a_terminal_how_long_it_takes_yet() {
+    let host = Host::new();
+    let rows = host.path("rows");
+    let words = ["sim", "sweep", "hogs:tasks=100,work=1s", "--out", rows.to_str().unwrap()];
+    // As all others do, not "0s left".
+    let is_wanted = |said: &str| said.contains("0/10 runs, time left unknown yet");
+    shows_on_a_terminal(host.evenkeel_lab(words), is_wanted);
+}
+
+#[test]
 fn noise_without_a_command_shows_how_long_it_lasts_yet() {
     let host = Host::alone();
     let words = ["noise", "hog", "--limit", "30s"];

@@ -26,7 +26,6 @@ use evenkeel_sim::{
     trace, work,
 };
 use evenkeel_tape::Tape;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{
     CostArgs, EngineName, PolicyArgs, SimArgs, SimBenchArgs, SimCompareArgs, SimPart,
@@ -327,20 +326,14 @@ fn run_sweep(args: &SimSweepArgs) -> Result<i32> {
         EngineName::Slurm => JobEngine::Slurm(&spread),
         EngineName::Dask => JobEngine::Dask(&spread, &python),
     };
-    let bar = ProgressBar::new(0);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left") {
-        bar.set_style(style);
-    }
+    let display = Display::new();
     let begin = Instant::now();
     let Swept { done, lost, logs } =
         sweep_on(engine, &grid, args.shard, &args.out, &mut |told| match told {
-            Told::Done(done, of) => {
-                bar.set_length(of as u64);
-                bar.set_position(done as u64);
-            }
-            Told::Said(what) => bar.suspend(|| eprintln!("{what}")),
+            Told::Done(done, of) => display.step(done as u64, of as u64, "simulating"),
+            Told::Said(what) => display.say(&what),
         })?;
-    bar.finish_and_clear();
+    display.finish();
     let seconds = begin.elapsed().as_secs_f64();
     let rows = read_rows(&args.out)?;
     let bad: Vec<&Row> = rows.iter().filter(|row| !row.report.is_good()).collect();
