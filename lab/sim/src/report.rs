@@ -306,12 +306,11 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "of overhead   balancing {:.3}  refill {:.3}  switches {:.3} ms;  an urgent wake-up waits \
-             for balancing {:.3} ns, {:.3} of them for moves",
+             for balancing {}",
             self.balancing_ms,
             self.refill_ms,
             self.switching_ms,
-            self.closed_ns,
-            self.closed_by_moves_ns
+            wait_for_balancing(self.closed_ns, self.closed_by_moves_ns)
         )?;
         writeln!(
             f,
@@ -386,6 +385,16 @@ fn line_of(what: &evenkeel_invariants::What, workload: &Workload) -> String {
     }
 }
 
+/// How long an urgent wake-up waits, and how much of that for moves. No part of a nanosecond is told: no
+/// machine takes so short a time for anything.
+fn wait_for_balancing(all_ns: f64, by_moves_ns: f64) -> String {
+    match (all_ns, by_moves_ns) {
+        (..1.0, _) => "less than 1 ns".to_owned(),
+        (_, ..1.0) => format!("{all_ns:.0} ns, less than 1 of them for moves"),
+        _ => format!("{all_ns:.0} ns, {by_moves_ns:.0} of them for moves"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -404,5 +413,13 @@ mod tests {
         assert_eq!(jain(&[2.0, 2.0, 2.0]), 1.0);
         assert_eq!(jain(&[1.0, 0.0, 0.0, 0.0]), 0.25);
         assert_eq!(jain(&[]), 1.0);
+    }
+
+    #[test]
+    fn no_wait_is_told_in_parts_of_a_nanosecond() {
+        assert_eq!(wait_for_balancing(0.023, 0.002), "less than 1 ns");
+        let wait = "1235 ns, less than 1 of them for moves";
+        assert_eq!(wait_for_balancing(1234.567, 0.4), wait);
+        assert_eq!(wait_for_balancing(1234.567, 7.8), "1235 ns, 8 of them for moves");
     }
 }
