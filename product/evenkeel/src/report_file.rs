@@ -16,6 +16,9 @@ use crate::launcher::RankNumber;
 /// What stands for the number of the rank in the name of a file.
 const RANK: &str = "%r";
 
+/// The option of a trace, which is written to a regular file alone ([`ReportFile::stream`]).
+pub const TRACE: &str = "--perfetto";
+
 /// Names of the standard streams.
 const STDOUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
 const STDERR: [&str; 3] = ["/dev/stderr", "/dev/fd/2", "/proc/self/fd/2"];
@@ -71,9 +74,10 @@ impl ReportFile {
             None => open_without_truncation(path),
         };
         let (file, is_new) = opened.with_context(|| {
+            let or_stream = if option == TRACE { "" } else { ", or - for standard output" };
             format!(
                 "{name}: nothing was started; give a file in a directory that exists and that \
-                 this user may write to, or - for standard output"
+                 this user may write to{or_stream}"
             )
         })?;
         let replaces = stream.is_none() && file.metadata().is_ok_and(|file| file.is_file());
@@ -213,5 +217,14 @@ mod tests {
             assert!(said.starts_with(&format!("--html {path}: nothing was started")), "{said}");
             assert!(said.contains("- for standard output"), "{said}");
         }
+    }
+
+    #[test]
+    fn standard_output_is_not_offered_to_a_trace_which_refuses_it() {
+        let stream = ReportFile::open(TRACE, Path::new("-")).unwrap().stream();
+        assert!(stream.unwrap_err().to_string().contains("it is no regular file"));
+        let missing = ReportFile::open(TRACE, Path::new("/no/such/directory/file"));
+        let said = format!("{:#}", missing.err().unwrap());
+        assert!(said.contains("that this user may write to: "), "{said}");
     }
 }

@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::decision_text::describe;
 use crate::irq::beside::{self, Beside, InterruptsSummary};
 use crate::job::Ranks;
-use crate::report_file::{ReportFile, path_of_rank};
+use crate::report_file::{ReportFile, TRACE, path_of_rank};
 use crate::shares::{Prepared, prepare};
 use crate::{daemon_client, launcher, rights, supervisor, threads};
 
@@ -80,7 +80,7 @@ pub fn run_command(args: RunArgs, config: Config, origin: Origin) -> Result<i32,
         path.map(|path| ReportFile::open(option, &path)).transpose()
     };
     let report = open("--json", args.json.as_deref())?;
-    let trace_file = open("--perfetto", args.perfetto.as_deref())?;
+    let trace_file = open(TRACE, args.perfetto.as_deref())?;
     if let Some((report, trace)) = report.as_ref().zip(trace_file.as_ref()) {
         report.must_differ(trace)?;
     }

@@ -12,7 +12,7 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::cli::{Command, IrqPart};
-use crate::report_file::ReportFile;
+use crate::report_file::{ReportFile, TRACE};
 
 /// A file that waits for its trace. Dropped, it leaves an older file as it was, and no new one.
 pub struct TraceFile {
@@ -43,7 +43,7 @@ impl TraceFile {
     /// # Errors
     /// As [`TraceFile::of`].
     pub fn open(path: &Path) -> Result<Self> {
-        let report = ReportFile::open("--perfetto", path)?;
+        let report = ReportFile::open(TRACE, path)?;
         let stream = report.stream()?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         Ok(Self { report, stream, folder: folder.unwrap_or(Path::new(".")).to_owned() })
