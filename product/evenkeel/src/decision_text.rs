@@ -2,6 +2,9 @@
 
 use evenkeel_host::{Decision, DecisionCpu};
 
+/// Leads a move that was not made, as the program is only observed.
+const WOULD_MOVE: &str = "would move ";
+
 /// One decision: the figures first, then the moves and reasons that follow from them.
 pub fn describe(decision: &Decision) -> String {
     let words = decision.in_words();
@@ -24,9 +27,10 @@ pub fn describe(decision: &Decision) -> String {
     if let Some(waits) = &words.waits {
         text += &format!("    {waits}\n");
     }
+    let moved = if decision.dry_run { WOULD_MOVE } else { "moved " };
     for (lead, lines) in [
         ("", &words.news),
-        ("moved ", &words.moves),
+        (moved, &words.moves),
         ("refused: ", &words.refused),
         ("", &words.reasons),
     ] {
@@ -39,14 +43,38 @@ pub fn describe(decision: &Decision) -> String {
 
 /// The same in one line, without the figures.
 pub fn summarise(decision: &Decision) -> String {
-    let words = decision.in_words();
+    let mut words = decision.in_words();
+    if decision.dry_run {
+        words.moves.iter_mut().for_each(|line| line.insert_str(0, WOULD_MOVE));
+    }
     let lines = [words.news, words.moves, words.refused, words.reasons].concat();
     if lines.is_empty() { "no moves".to_owned() } else { lines.join("; ") }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use evenkeel_capability::Reason;
+
+    fn decision(dry_run: bool) -> Decision {
+        serde_json::from_value(serde_json::json!({
+            "at_ns": 90_000_000_000u64, "interval_ns": 50_000_000, "average_per_mille": 900,
+            "cpus": [], "reasons": [], "refused": [], "dry_run": dry_run,
+            "moves": [{"task": {"tid": 7, "start": 1}, "from": 0, "to": 1,
+                "reason": {"rule": "pull", "local_ecpt_ns": 2, "remote_ecpt_ns": 1,
+                    "working_set_bytes": null}}],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_move_of_a_program_that_is_only_observed_is_told_as_not_made() {
+        let (made, thought) = (decision(false), decision(true));
+        assert!(describe(&made).contains("    moved task 7 from CPU 0 to CPU 1"));
+        assert!(describe(&thought).contains("    would move task 7 from CPU 0 to CPU 1"));
+        assert!(summarise(&made).starts_with("task 7 from"), "{}", summarise(&made));
+        assert!(summarise(&thought).starts_with("would move task 7 from"));
+    }
 
     /// The page has N for each figure.
     #[test]

@@ -333,7 +333,8 @@ impl Balancer {
         }
         program.interval_ns = plan.interval_ns;
         program.useless = Useless::seen_in(&plan).filter(|_| program.held.is_empty());
-        program.remember(plan, &snapshot, (waits, self.accounting), refused);
+        let dry_run = self.options.dry_run || program.is_watched;
+        program.remember(plan, &snapshot, (waits, self.accounting), refused, dry_run);
         Ok(())
     }
 

@@ -34,6 +34,9 @@ pub struct Decision {
     pub news: Vec<CpuChange>,
     /// The moves.
     pub moves: Vec<Move>,
+    /// The program was only observed: the moves were not made.
+    #[serde(default)]
+    pub dry_run: bool,
     /// Why there were no moves, or no more of them.
     pub reasons: Vec<Reason>,
     /// The moves that were not made.
@@ -111,6 +114,7 @@ impl Decision {
         waits: Waits,
         news: Vec<CpuChange>,
         refused: Vec<Refusal>,
+        dry_run: bool,
     ) -> Self {
         let cpus = snapshot.cpus.iter().map(|cpu| {
             let tasks = snapshot.tasks.iter().filter(|task| task.cpu == cpu.cpu && task.runnable);
@@ -126,6 +130,7 @@ impl Decision {
             waits,
             news,
             moves: plan.moves,
+            dry_run,
             reasons: plan.reasons,
             refused,
         }
@@ -209,6 +214,7 @@ mod tests {
                     working_set_bytes: None,
                 },
             }],
+            dry_run: false,
             reasons: vec![Reason::OneCpu, Reason::Balanced { spread_ppm: 0 }],
             refused: vec![
                 Refusal::NoJournal,

@@ -283,6 +283,7 @@ impl Program {
         snapshot: &Snapshot,
         (waits, accounting): (Waits, Accounting),
         refused: Vec<Refusal>,
+        dry_run: bool,
     ) {
         self.totals.note(&plan, self.proof.gain());
         for made in &plan.moves {
@@ -290,7 +291,7 @@ impl Program {
         }
         let news = std::mem::take(&mut self.news);
         let source = (self.last.at_ns, accounting);
-        let decision = Decision::new(source, plan, snapshot, waits, news, refused);
+        let decision = Decision::new(source, plan, snapshot, waits, news, refused, dry_run);
         // A long rest must not push the last real decision out: of intervals at rest in a row, only the
         // newest is kept.
         if decision.is_rest() && self.decisions.back().is_some_and(Decision::is_rest) {

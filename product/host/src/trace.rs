@@ -416,6 +416,7 @@ mod tests {
             moves: Vec::new(),
             reasons: vec![reason],
             refused: Vec::new(),
+            dry_run: false,
         }
     }
 

@@ -120,6 +120,7 @@ pub fn program(root: u32, name: &str) -> Program {
                 waits: Waits::default(),
                 news: Vec::new(),
                 moves: Vec::new(),
+                dry_run: false,
                 reasons: vec![Reason::Balanced { spread_ppm: 0 }],
                 refused: Vec::new(),
             }],
