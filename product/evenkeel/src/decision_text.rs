@@ -5,8 +5,9 @@ use evenkeel_host::{Decision, DecisionCpu};
 /// Leads a move that was not made, as the program is only observed.
 const WOULD_MOVE: &str = "would move ";
 
-/// One decision: the figures first, then the moves and reasons that follow from them.
-pub fn describe(decision: &Decision) -> String {
+/// One decision of a program that was started then, on CLOCK_BOOTTIME: the figures first, then the moves
+/// and reasons that follow from them.
+pub fn describe(decision: &Decision, started_ns: Option<u64>) -> String {
     let words = decision.in_words();
     let cpus: Vec<String> = words
         .cpus
@@ -17,9 +18,15 @@ pub fn describe(decision: &Decision) -> String {
             format!("CPU {cpu}: {share:.0} % for {tasks} task{plural}")
         })
         .collect();
+    let (at_ns, since) = match started_ns {
+        Some(started_ns) if decision.at_boottime_ns > 0 => {
+            (decision.at_boottime_ns.saturating_sub(started_ns), "the start")
+        }
+        _ => (words.at_ns, "boot"),
+    };
     let mut text = format!(
-        "  {:.3} s, after {:.0} ms, by {}: {}\n",
-        words.at_ns as f64 / 1e9,
+        "  {:.3} s since {since}, after {:.0} ms, by {}: {}\n",
+        at_ns as f64 / 1e9,
         words.interval_ns as f64 / 1e6,
         words.accounting,
         cpus.join(", ")
@@ -70,10 +77,21 @@ mod tests {
     #[test]
     fn a_move_of_a_program_that_is_only_observed_is_told_as_not_made() {
         let (made, thought) = (decision(false), decision(true));
-        assert!(describe(&made).contains("    moved task 7 from CPU 0 to CPU 1"));
-        assert!(describe(&thought).contains("    would move task 7 from CPU 0 to CPU 1"));
+        assert!(describe(&made, None).contains("    moved task 7 from CPU 0 to CPU 1"));
+        assert!(describe(&thought, None).contains("    would move task 7 from CPU 0 to CPU 1"));
         assert!(summarise(&made).starts_with("task 7 from"), "{}", summarise(&made));
         assert!(summarise(&thought).starts_with("would move task 7 from"));
+    }
+
+    #[test]
+    fn the_time_of_a_decision_is_that_since_the_start_or_says_that_it_is_since_boot() {
+        let mut decision = decision(false);
+        let since_boot = "  90.000 s since boot, after 50 ms, by ";
+        assert!(describe(&decision, Some(98_000_000_000)).starts_with(since_boot));
+        decision.at_boottime_ns = 99_500_000_000;
+        assert!(describe(&decision, None).starts_with(since_boot));
+        let since_start = "  1.500 s since the start, after 50 ms, by ";
+        assert!(describe(&decision, Some(98_000_000_000)).starts_with(since_start));
     }
 
     /// The page has N for each figure.

@@ -80,7 +80,7 @@ pub fn main(args: &ExplainArgs) -> Result<i32> {
     for program in programs.iter().chain(told) {
         print!("{}", broken(&format!("{}\n", status::headline(program)), width));
         for decision in &program.decisions {
-            print!("{}", broken(&describe(decision), width));
+            print!("{}", broken(&describe(decision, program.started_ns), width));
         }
     }
     for line in status::ended_lines(listed) {

@@ -115,7 +115,9 @@ pub fn run_command(args: RunArgs, config: Config, origin: Origin) -> Result<i32,
         dir,
         supervisor: supervisor::command(&args.faults),
         shares,
-        explain: args.explain.then_some(|decision| say(&describe(decision))),
+        explain: args
+            .explain
+            .then_some(|decision, started_ns| say(&describe(decision, started_ns))),
         trace,
         signals_all: launcher::signals_all(),
         environment,

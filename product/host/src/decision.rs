@@ -9,6 +9,7 @@ use evenkeel_machine::CpuSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::clock::{boottime_ns, monotonic_ns};
 use crate::observe::Accounting;
 use crate::waits::Waits;
 
@@ -17,6 +18,9 @@ use crate::waits::Waits;
 pub struct Decision {
     /// Monotonic clock.
     pub at_ns: u64,
+    /// The same on CLOCK_BOOTTIME, as the start of a program; 0: not told, by an older balancer.
+    #[serde(default)]
+    pub at_boottime_ns: u64,
     /// The source of its figures.
     #[serde(default)]
     pub accounting: Accounting,
@@ -123,6 +127,7 @@ impl Decision {
         });
         Self {
             at_ns,
+            at_boottime_ns: at_ns + boottime_ns().saturating_sub(monotonic_ns()),
             accounting,
             interval_ns: snapshot.interval_ns,
             average_per_mille: average_per_mille(snapshot),
@@ -198,6 +203,7 @@ mod tests {
         let task = TaskRef { tid: 7, tgid: 7, start_time_ticks: 1 };
         let decision = Decision {
             at_ns: 5,
+            at_boottime_ns: 6,
             accounting: Accounting::Daemon,
             interval_ns: 4,
             average_per_mille: 800,

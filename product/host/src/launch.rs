@@ -26,8 +26,9 @@ pub struct Launch {
     pub supervisor: SupervisorCommand,
     /// The library that divides loops, for the command and what it starts (`--shares`).
     pub shares: Option<PathBuf>,
-    /// Called with every decision as it is made (`--explain`).
-    pub explain: Option<fn(&Decision)>,
+    /// Called with every decision as it is made (`--explain`), and with the program's start on
+    /// CLOCK_BOOTTIME.
+    pub explain: Option<fn(&Decision, Option<u64>)>,
     /// Where a trace for Perfetto's viewer is written (`--perfetto`): a regular file.
     pub trace: Option<Arc<File>>,
     /// The process that sends each of its signals to all processes of the command.

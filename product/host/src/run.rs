@@ -276,7 +276,7 @@ struct Balancing {
     /// Where the user is answered; none without a directory.
     watch_requests: Option<WatchRequests>,
     startup_cpu_ns: u64,
-    explain: Option<fn(&Decision)>,
+    explain: Option<fn(&Decision, Option<u64>)>,
 }
 
 impl Balancing {
@@ -414,7 +414,7 @@ impl Balancing {
         let root = self.published.status.root;
         let decision = self.balancer.decisions(root).last();
         if let (Some(explain), Some(decision)) = (self.explain, decision) {
-            explain(decision);
+            explain(decision, self.published.status.started_ns);
         }
         if let Some(totals) = self.balancer.totals(root) {
             trace.round(self.balancer.last_reading(), decision, totals.gain());

@@ -407,6 +407,7 @@ mod tests {
     fn decision(at_ms: u64, reason: Reason) -> Decision {
         Decision {
             at_ns: at_ms * MS,
+            at_boottime_ns: 0,
             accounting: Accounting::Cbinfo,
             interval_ns: 10 * MS,
             average_per_mille: 900,

@@ -112,7 +112,9 @@ fn program(program: &Program) -> Vec<String> {
     lines.extend(program.threads.iter().filter_map(thread));
     let skipped = status.decisions.len().saturating_sub(DECISIONS);
     for decision in status.decisions.iter().skip(skipped) {
-        lines.extend(decision_text::describe(decision).lines().map(str::to_owned));
+        lines.extend(
+            decision_text::describe(decision, status.started_ns).lines().map(str::to_owned),
+        );
     }
     lines
 }
@@ -138,7 +140,7 @@ fn decision(model: &Model, key: &str) -> Option<Vec<String>> {
         let status = &program.status;
         let mut all = status.decisions.iter();
         if let Some(found) = all.find(|one| decision_key(status.root, one.at_ns) == key) {
-            let text = decision_text::describe(found);
+            let text = decision_text::describe(found, status.started_ns);
             let heading = format!("{} (pid {}):", program.command(), status.root);
             return Some(std::iter::once(heading).chain(text.lines().map(str::to_owned)).collect());
         }

@@ -110,6 +110,7 @@ pub fn program(root: u32, name: &str) -> Program {
             threads: Vec::new(),
             decisions: vec![Decision {
                 at_ns: NOW_NS - 1_000_000_000,
+                at_boottime_ns: 0,
                 accounting: Accounting::Cbinfo,
                 interval_ns: 50_000_000,
                 average_per_mille: 800,
