@@ -20,6 +20,7 @@
 //! | `threads` | more OpenMP threads than CPUs: whether the program has started them |
 //! | `proof` | what moves and pins gain, measured while the program runs; the rest is withdrawn |
 //! | `decision` | moves and refusals with their reasons, as values and as text |
+//! | `reasons` | the reason that held in most intervals of a run |
 //! | `summary` | how a run went, counted and printed |
 //! | `latency` | short waits for a CPU, so that no pin lasts longer than it must |
 //! | `place` | placing one task |
@@ -70,6 +71,7 @@ mod proof;
 mod publish;
 mod quiet;
 mod reading;
+mod reasons;
 mod rest;
 mod run;
 mod served;

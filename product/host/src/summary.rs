@@ -14,6 +14,7 @@ use crate::observe::Accounting;
 use crate::options::Placement;
 use crate::proof::{Gain, Proven};
 use crate::reading::{CpuReading, Reading};
+use crate::reasons::Reasons;
 use crate::shares::SharesStatus;
 use crate::threads::ThreadCount;
 
@@ -49,7 +50,7 @@ pub struct Totals {
     parallel_ns: u64,
     worst_ns: u64,
     average_ns: u64,
-    last_reason: Option<Reason>,
+    reasons: Reasons,
     most_spread_ppm: u64,
     gain: Gain,
     /// What `--shares` did.
@@ -127,7 +128,7 @@ impl Totals {
     pub(crate) fn note(&mut self, plan: &Plan, gain: Gain) {
         self.gain = gain;
         if let Some(reason) = plan.reasons.first() {
-            self.last_reason = Some(reason.clone());
+            self.reasons.count(reason);
         }
         self.most_spread_ppm = self.most_spread_ppm.max(plan.spread_ppm);
     }
@@ -273,7 +274,7 @@ pub struct Summary {
     /// The job that the command was a rank of, where one balancer serves all ranks on this machine.
     #[serde(default)]
     pub job: Option<JobSummary>,
-    /// Why no (more) tasks were moved in the last interval with such a reason. JSON has it as text.
+    /// Why no (more) tasks were moved: the reason that held in most intervals. JSON has it as text.
     #[serde(serialize_with = "in_words", skip_deserializing)]
     #[schemars(with = "Option<String>")]
     pub reason: Option<Reason>,
@@ -353,7 +354,7 @@ impl Summary {
             threads_per_cpu: run.threads_per_cpu,
             threads: totals.threads.clone(),
             job: None,
-            reason: totals.last_reason.clone().or(run.alike.reason),
+            reason: totals.reasons.most_frequent().or(run.alike.reason),
             // What another CPU loses is no loss to the program.
             cpus: totals
                 .cpus()
