@@ -53,11 +53,16 @@ fn exit_codes_are_passed_on() {
 #[test]
 fn a_missing_command_ends_with_127() {
     let host = Host::new();
-    for name in ["evenkeel-no-such-command", "./no/such/command", ""] {
+    let not_found = |name: &str| format!("{name}: command not found");
+    for (name, why) in [
+        ("evenkeel-no-such-command", not_found("evenkeel-no-such-command")),
+        ("./no/such/command", not_found("./no/such/command")),
+        ("", "the command is empty: give the name of a program".to_owned()),
+    ] {
         let output = output(&mut host.run(&[], &[name]));
         assert_eq!(output.status.code(), Some(127), "{output:?}");
         let said = text(&output.stderr);
-        assert_eq!(said, format!("evenkeel: {name}: command not found\n"));
+        assert_eq!(said, format!("evenkeel: {why}\n"));
         assert!(output.stdout.is_empty());
     }
 }

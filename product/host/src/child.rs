@@ -62,7 +62,7 @@ pub struct Origin {
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
     /// Exit code 127, as in a shell.
-    #[error("{command}: command not found")]
+    #[error("{}", not_found(command))]
     NotFound {
         /// Its name.
         command: String,
@@ -78,6 +78,13 @@ pub enum ChildError {
     /// A system call failed that does not depend on the command.
     #[error("cannot start the command: {0}")]
     System(#[from] Errno),
+}
+
+fn not_found(command: &str) -> String {
+    match command {
+        "" => "the command is empty: give the name of a program".to_owned(),
+        _ => format!("{command}: command not found"),
+    }
 }
 
 impl ChildError {
@@ -418,4 +425,20 @@ fn is_anywhere(name: &OsStr) -> bool {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(name).exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_is_not_found_is_named_and_an_empty_one_is_called_empty() {
+        let said = |name: &str| {
+            let why = why_not_started(name.as_ref(), io::ErrorKind::NotFound.into());
+            (why.to_string(), why.exit_code())
+        };
+        assert_eq!(said("no-app"), ("no-app: command not found".to_owned(), 127));
+        let empty = "the command is empty: give the name of a program";
+        assert_eq!(said(""), (empty.to_owned(), 127));
+    }
 }
