@@ -61,7 +61,8 @@ impl std::error::Error for TooLong {}
 /// The error of a command that ended by itself, and without success.
 #[derive(Debug)]
 pub struct Failed {
-    name: String,
+    /// What failed, as the error names it.
+    pub name: String,
     /// How it ended.
     pub status: ExitStatus,
     errors: String,

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::Seek;
+use std::ops::RangeInclusive;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,6 +24,8 @@ use crate::exit::{IMPOSSIBLE, REFUSED};
 
 /// The figure that decides: from the start of the program to its end, in s.
 pub const TIME: &str = "time";
+/// Codes of `evenkeel run` for a program that could not be started.
+const NOT_STARTED: RangeInclusive<i32> = 125..=127;
 /// Tasks that the balancer moved.
 pub const MOVES: &str = "moves";
 
@@ -130,11 +133,15 @@ impl Turns<'_> {
         let ended = match ended {
             Err(why) if why.is::<TooLong>() => bail!("{why}; --run-limit TIME allows longer runs"),
             Err(why) => {
-                let status = why.downcast_ref::<Failed>().and_then(|failed| failed.status.code());
-                if contestant.has_summary() && is_refusal(status, &summary) {
+                let failed = why.downcast::<Failed>()?;
+                if !contestant.has_summary() {
+                    return Err(failed.into());
+                }
+                if is_refusal(failed.status.code(), &summary) {
                     self.refused.insert(index);
                 }
-                return Err(why);
+                let program = self.words[0].to_string_lossy();
+                return Err(blame(failed, &program, contestant.name, &summary).into());
             }
             Ok(ended) => ended,
         };
@@ -161,7 +168,21 @@ impl Turns<'_> {
 /// a summary.
 fn is_refusal(code: Option<i32>, summary: &Path) -> bool {
     let is_own = code.is_some_and(|code| code == i32::from(REFUSED) || code == IMPOSSIBLE);
-    is_own && !summary.metadata().is_ok_and(|file| file.len() > 0)
+    is_own && !is_written(summary)
+}
+
+/// The error of `evenkeel run`, in the name of the program where that failed: there is a summary then, and
+/// the program could be started.
+fn blame(mut failed: Failed, program: &str, contestant: &str, summary: &Path) -> Failed {
+    let is_started = failed.status.code().is_none_or(|code| !NOT_STARTED.contains(&code));
+    if is_started && is_written(summary) {
+        failed.name = format!("{program}, under {contestant},");
+    }
+    failed
+}
+
+fn is_written(summary: &Path) -> bool {
+    summary.metadata().is_ok_and(|file| file.len() > 0)
 }
 
 impl Caller for Turns<'_> {
@@ -194,6 +215,8 @@ impl Caller for Turns<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_trial::command::run;
+    use std::process::Command;
 
     #[test]
     fn the_code_of_the_program_is_no_refusal_of_evenkeel() {
@@ -209,5 +232,21 @@ mod tests {
         assert!(is_refusal(Some(2), &summary));
         std::fs::write(&summary, "{}").unwrap();
         assert!(!is_refusal(Some(2), &summary));
+    }
+
+    #[test]
+    fn a_program_that_fails_under_evenkeel_is_blamed_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let summary = dir.path().join("summary.json");
+        let said = |script| {
+            let mut shell = Command::new("sh");
+            let why = run(shell.args(["-c", script])).unwrap_err();
+            blame(why.downcast().unwrap(), "app", "run", &summary).to_string()
+        };
+        assert!(said("exit 1").starts_with("sh failed (exit status: 1)"), "without a summary");
+        std::fs::write(&summary, "{}").unwrap();
+        assert!(said("exit 1").starts_with("app, under run, failed (exit status: 1): it wrote"));
+        assert!(said("kill -9 $$").starts_with("app, under run, failed (signal: 9"));
+        assert!(said("exit 127").starts_with("sh failed (exit status: 127)"), "not started");
     }
 }
