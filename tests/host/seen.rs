@@ -34,8 +34,8 @@ fn status_names_the_user_and_the_time_of_a_program() {
 fn status_is_printed_again_and_again() {
     let host = Host::new();
     let once = text(&output(&mut host.evenkeel(["status"])).stdout);
-    let nothing = "No program runs under evenkeel. Start one with: evenkeel run -- CMD";
-    assert!(once.ends_with(&format!("{nothing}\n")), "{once}");
+    assert!(once.contains("No program "), "{once}");
+    assert!(once.ends_with(" not shown). Start one with: evenkeel run -- CMD\n"), "{once}");
     let shown: Vec<&str> = once.lines().chain([""]).collect();
     let mut command = host.evenkeel(["status", "--watch", "100ms"]);
     let mut watch = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -75,7 +75,7 @@ fn status_is_redrawn_on_a_terminal() {
     kill(watch.id() as i32, libc::SIGINT);
     assert_eq!(wait_status(ended(&mut watch)), libc::SIGINT);
     let shown = seen.screen().contents();
-    assert_eq!(shown.matches("No program runs").count(), 1, "{shown:?}");
+    assert_eq!(shown.matches("No program ").count(), 1, "{shown:?}");
 }
 
 #[test]

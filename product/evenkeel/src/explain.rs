@@ -65,7 +65,8 @@ pub fn main(args: &ExplainArgs) -> Result<i32> {
         return Ok(0);
     }
     if programs.is_empty() && args.pid.is_none() {
-        println!("No program runs under evenkeel: nothing to explain. (For the keel: --keel)");
+        let nothing = status::nothing_runs(nix::unistd::Uid::effective().is_root());
+        println!("{nothing}: nothing to explain. (For the keel: --keel)");
     }
     if args.pid.is_none()
         && let Err(why) = sais::explain_all()

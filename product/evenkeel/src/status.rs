@@ -103,8 +103,8 @@ fn text() -> Result<String> {
     lines.extend(sais::status_lines());
     lines.extend(irq::standing_lines(&Standing::read(&runtime_dir()?)));
     if programs.is_empty() {
-        lines
-            .push("No program runs under evenkeel. Start one with: evenkeel run -- CMD".to_owned());
+        let nothing = nothing_runs(Uid::effective().is_root());
+        lines.push(format!("{nothing}. Start one with: evenkeel run -- CMD"));
     }
     for program in &programs {
         lines.push(headline(program));
@@ -121,6 +121,16 @@ fn text() -> Result<String> {
     }
     lines.extend(ended_lines(&daemon_client::read_ended()));
     Ok(lines.into_iter().map(|line| line + "\n").collect())
+}
+
+/// That no program is listed, and which would not be.
+pub fn nothing_runs(is_root: bool) -> &'static str {
+    if is_root {
+        "No program runs under evenkeel as root or at the daemon (what other users run without the daemon \
+         is not shown)"
+    } else {
+        "No program of yours runs under evenkeel (those of other users are not shown)"
+    }
 }
 
 /// A line for each program that has ended, below what they are.
@@ -276,6 +286,16 @@ mod tests {
         let beginning = "    app (pid 7, daemon 8, for 5s, balanced until ";
         assert!(line.starts_with(beginning) && line.contains(" ago): soft placement, "), "{line}");
         assert!(ended_lines(&[]).is_empty());
+    }
+
+    #[test]
+    fn it_is_not_said_that_nothing_runs_where_another_user_may_run_a_program() {
+        assert!(
+            nothing_runs(false)
+                .ends_with("yours runs under evenkeel (those of other users are not shown)")
+        );
+        let said = nothing_runs(true);
+        assert!(said.contains("as root or at the daemon (what other users run without"), "{said}");
     }
 
     #[test]
