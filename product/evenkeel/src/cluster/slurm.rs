@@ -21,6 +21,8 @@ const OTHER_WAYS: &str = "ask again later, name other nodes (--nodes), or have t
                           system that all nodes share (table [cluster], --from)";
 /// What Slurm's commands say where its controller does not answer.
 const UNREACHABLE: &str = "Unable to contact slurm controller";
+/// ... and where it does, but does not know the job.
+const UNKNOWN: &str = "Invalid job id";
 /// The states of a node, as `sinfo` abbreviates them, in which it takes no job: down, drained, draining,
 /// failed.
 const CLOSED: [&str; 3] = ["down", "dr", "fail"];
@@ -126,11 +128,14 @@ fn find(job: &JobId) -> Result<Job> {
     Err(why_unknown(job, &in_a_line(&String::from_utf8_lossy(&shown.stderr))))
 }
 
-/// Why neither the controller nor the accounting has the job: the first may not answer now.
+/// Why neither the controller nor the accounting has the job: the first may not answer now, or be none.
 fn why_unknown(job: &JobId, said: &str) -> anyhow::Error {
     if said.contains(UNREACHABLE) {
         return Impossible(format!("job {job}: Slurm cannot be reached: {said}; {OTHER_WAYS}"))
             .into();
+    }
+    if !said.contains(UNKNOWN) {
+        return Impossible(format!("job {job}: scontrol failed: {said}; {REMEDY}")).into();
     }
     anyhow!(
         "job {job}: Slurm does not know it: {said}; without accounting it forgets a job some minutes \
@@ -400,6 +405,10 @@ mod tests {
         let silent = why(silent);
         assert!(silent.is::<Impossible>(), "{silent}");
         assert!(silent.to_string().contains("Slurm cannot be reached: "), "{silent}");
+        let unconfigured = why("scontrol: fatal: Could not establish a configuration source");
+        assert!(unconfigured.is::<Impossible>(), "{unconfigured}");
+        let said = unconfigured.to_string();
+        assert!(said.starts_with("job 77: scontrol failed: scontrol: fatal: Could not"), "{said}");
     }
 
     #[test]
