@@ -1,13 +1,16 @@
 //! `evenkeel undo`: takes back what a killed evenkeel left.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
-use evenkeel_journal::{UndoOptions, UndoReport, runtime_dir};
+use evenkeel_journal::{TaskRef, UndoOptions, UndoReport, runtime_dir};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::UndoArgs;
 use crate::dead_sockets::remove_dead_sockets;
 use crate::irq;
+use crate::terminal::clean;
 
 /// The version of [`Undone`].
 pub const FORMAT: u32 = 1;
@@ -43,10 +46,8 @@ pub fn main(args: &UndoArgs) -> Result<i32> {
         println!("{}", serde_json::to_string_pretty(&undone)?);
         return Ok(code);
     }
-    let freed = report.restored.len() + report.freed.len();
-    if freed > 0 {
-        println!("{freed} task(s) may use all their CPUs again.");
-    }
+    let freed: Vec<TaskRef> = [&report.restored[..], &report.freed].concat();
+    freed_lines(&freed, command_of).iter().for_each(|line| println!("{line}"));
     for kept in &report.kept {
         println!("{}: left on CPUs {}, which another process set.", kept.task, kept.found);
     }
@@ -76,8 +77,51 @@ pub fn main(args: &UndoArgs) -> Result<i32> {
         && report.live.is_empty()
         && report.damaged.is_empty()
         && report.errors.is_empty();
-    if freed == 0 && is_silent {
+    if freed.is_empty() && is_silent {
         println!("Nothing to undo.");
     }
     Ok(code)
+}
+
+/// A line for each process of which tasks got their CPUs back. A journal of a daemon names the daemon, so
+/// the name of the process is asked for.
+fn freed_lines(freed: &[TaskRef], command_of: impl Fn(i32) -> String) -> Vec<String> {
+    let mut tasks: BTreeMap<i32, usize> = BTreeMap::new();
+    for task in freed {
+        *tasks.entry(task.tgid).or_default() += 1;
+    }
+    let line = |(pid, count)| {
+        let tasks = match count {
+            1 => "1 task may use all its CPUs".to_owned(),
+            _ => format!("{count} tasks may use all their CPUs"),
+        };
+        format!("{} (pid {pid}): {tasks} again.", clean(&command_of(pid)))
+    };
+    tasks.into_iter().map(line).collect()
+}
+
+/// The name of a process; one that has ended since has none.
+fn command_of(pid: i32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+    name.map_or_else(|_| "a process that has ended".to_owned(), |name| name.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_freed_is_told_by_process() {
+        let task = |tid, tgid| TaskRef { tid, tgid, start_time_ticks: 1 };
+        let freed = [task(9, 9), task(7, 7), task(8, 7)];
+        let lines = freed_lines(&freed, |pid| format!("app{pid}\u{1b}"));
+        let expected = [
+            "app7? (pid 7): 2 tasks may use all their CPUs again.",
+            "app9? (pid 9): 1 task may use all its CPUs again.",
+        ];
+        assert_eq!(lines, expected);
+        assert!(freed_lines(&[], command_of).is_empty());
+        assert_eq!(command_of(0), "a process that has ended");
+        assert!(!command_of(std::process::id() as i32).ends_with('\n'));
+    }
 }
