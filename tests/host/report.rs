@@ -221,7 +221,7 @@ fn a_bug_report_says_what_runs_and_names_nobody() {
     let run = output(&mut host.evenkeel(["bugreport"]));
     assert!(run.status.success(), "{run:?}");
     let said = text(&run.stdout);
-    for part in ["## Versions", "## evenkeel doctor", "A program: figures", "dry run true"] {
+    for part in ["## Versions", "## evenkeel doctor", "A program: accounting ", "dry_run true"] {
         assert!(said.contains(part), "{part} is not in: {said}");
     }
     let files = said.find("## Files").unwrap();

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use evenkeel_host::ProgramStatus;
 use evenkeel_journal::runtime_dir;
 use nix::sys::utsname::uname;
+use serde_json::json;
 
 use crate::cli::BugreportArgs;
 use crate::report_file::ReportFile;
@@ -98,8 +99,11 @@ fn running() -> String {
 fn line(program: &ProgramStatus) -> String {
     let ProgramStatus { accounting, placement, dry_run, resting, moves, intervals, gain, .. } =
         program;
+    // As `status --json` has them.
+    let [accounting, placement] = [json!(accounting), json!(placement)]
+        .map(|word| word.as_str().unwrap_or_default().to_owned());
     format!(
-        "A program: figures {accounting:?}, placement {placement:?}, dry run {dry_run}, resting \
+        "A program: accounting {accounting}, placement {placement}, dry_run {dry_run}, resting \
          {resting}, {moves} moves in {intervals} intervals, {gain}\n"
     )
 }
@@ -122,4 +126,23 @@ fn files() -> String {
 
 fn or_why(text: Result<String>) -> String {
     text.unwrap_or_else(|why| format!("{why:#}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_told_in_the_words_of_status() {
+        let task = json!({"tid": 8, "tgid": 8, "start": 5});
+        let program = serde_json::from_value(json!({
+            "balancer": task, "program": 3, "root": 7, "command": ["app"], "accounting": "cbinfo",
+            "placement": "soft", "dry_run": false, "intervals": 3, "moves": 1, "cpus": [],
+            "decisions": [],
+        }));
+        let line = line(&program.unwrap());
+        let expected =
+            "A program: accounting cbinfo, placement soft, dry_run false, resting false, ";
+        assert!(line.starts_with(expected) && !line.contains("app"), "{line}");
+    }
 }
