@@ -126,8 +126,8 @@ fn text() -> Result<String> {
 /// That no program is listed, and which would not be.
 pub fn nothing_runs(is_root: bool) -> &'static str {
     if is_root {
-        "No program runs under evenkeel as root or at the daemon (what other users run without the daemon \
-         is not shown)"
+        "No program runs under evenkeel as root or at the daemon (what other users run without the \
+         daemon is not shown)"
     } else {
         "No program of yours runs under evenkeel (those of other users are not shown)"
     }

@@ -83,8 +83,8 @@ pub fn main(args: &UndoArgs) -> Result<i32> {
     Ok(code)
 }
 
-/// A line for each process of which tasks got their CPUs back. A journal of a daemon names the daemon, so
-/// the name of the process is asked for.
+/// A line for each process of which tasks got their CPUs back. A journal of a daemon names the daemon,
+/// so the name of the process is asked for.
 fn freed_lines(freed: &[TaskRef], command_of: impl Fn(i32) -> String) -> Vec<String> {
     let mut tasks: BTreeMap<i32, usize> = BTreeMap::new();
     for task in freed {

@@ -1,11 +1,11 @@
-//! The reason for no (more) moves that the summary of a run tells: of all intervals, not of the last one,
-//! in which threads may have ended already.
+//! The reason for no (more) moves that the summary of a run tells: of all intervals, not of the last
+//! one, in which threads may have ended already.
 
 use std::collections::BTreeMap;
 
 use evenkeel_capability::Reason;
 
-/// Reasons by their rule ([`Reason::rule`]): in how many intervals each held, and the latest of its kind.
+/// Reasons by their rule ([`Reason::rule`]): in how many intervals each held, and the latest of them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reasons(BTreeMap<&'static str, (u64, Reason)>);
 

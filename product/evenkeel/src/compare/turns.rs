@@ -171,8 +171,8 @@ fn is_refusal(code: Option<i32>, summary: &Path) -> bool {
     is_own && !is_written(summary)
 }
 
-/// The error of `evenkeel run`, in the name of the program where that failed: there is a summary then, and
-/// the program could be started.
+/// The error of `evenkeel run`, in the name of the program where that failed: there is a summary then,
+/// and the program could be started.
 fn blame(mut failed: Failed, program: &str, contestant: &str, summary: &Path) -> Failed {
     let is_started = failed.status.code().is_none_or(|code| !NOT_STARTED.contains(&code));
     if is_started && is_written(summary) {
