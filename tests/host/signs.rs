@@ -232,6 +232,7 @@ fn resting_at_once(test: &str) -> Option<(Host, Worker, Files)> {
 fn nothing_is_loaded_where_barriers_come_too_often() {
     let test = "nothing_is_loaded_where_barriers_come_too_often";
     let Some((host, worker, _files)) = resting_at_once(test) else { return };
+    assert_eq!(bpf_of(worker.pid_of_evenkeel()), 0);
     let listed = status(&host);
     assert_eq!((&listed["accounting"], &listed["intervals"]), (&"none".into(), &0.into()));
     assert!(listed["waits"]["barriers"]["count"].as_u64() >= Some(5), "{listed}");

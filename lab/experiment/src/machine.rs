@@ -59,8 +59,8 @@ impl MachineInfo {
 }
 
 /// The commit of the checkout that this program was built from, with `-dirty` where files differ
-/// from it; "unknown" where there is no checkout any more. It is that of the first call: call this before
-/// anything is measured, since the checkout may be another one at the end.
+/// from it; "unknown" where there is no checkout any more. It is that of the first call: call this
+/// before anything is measured, since the checkout may be another one at the end.
 pub fn commit() -> String {
     static COMMIT: OnceLock<String> = OnceLock::new();
     COMMIT.get_or_init(describe).clone()

@@ -27,42 +27,42 @@ const MOST_PROCESSES: usize = 64;
 /// For the one program there is.
 const PROGRAM: u32 = 1;
 
-/// What counts the barriers of a process and its descendants, loaded.
+/// A window that is open.
 pub(crate) struct FirstWindow {
     barriers: Barriers,
     root: u32,
     /// The run time of each task when it was opened.
     ran_ns: BTreeMap<u32, u64>,
+    ends_ns: u64,
 }
 
 impl FirstWindow {
-    /// Loads it.
+    /// Begins to count the barriers of a process and its descendants.
     ///
     /// # Errors
     /// The kernel refuses, or this process lacks the privilege.
-    pub(crate) fn load(root: u32) -> Result<Self, Error> {
-        Ok(Self { barriers: Barriers::load()?, root, ran_ns: BTreeMap::new() })
-    }
-
-    /// Begins to count. Returns when to stop, on the monotonic clock.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub(crate) fn open(&mut self) -> Result<u64, Error> {
-        let processes = processes_of(self.root);
+    pub(crate) fn open(root: u32) -> Result<Self, Error> {
+        let processes = processes_of(root);
+        let mut barriers = Barriers::load()?;
         for tgid in &processes {
-            self.barriers.watch(*tgid, PROGRAM)?;
+            barriers.watch(*tgid, PROGRAM)?;
         }
-        self.barriers.open_window()?;
-        self.ran_ns = run_times_ns(&processes);
-        Ok(monotonic_ns() + LENGTH_NS)
+        barriers.open_window()?;
+        let (ran_ns, ends_ns) = (run_times_ns(&processes), monotonic_ns() + LENGTH_NS);
+        Ok(Self { barriers, root, ran_ns, ends_ns })
     }
 
-    /// Stops. Returns the barriers, if they come too often for moves on so many CPUs.
+    /// When it is to be closed, on the monotonic clock.
+    pub(crate) fn ends_ns(&self) -> u64 {
+        self.ends_ns
+    }
+
+    /// Ends it, and unloads everything. Returns the barriers, if they come too often for moves on so
+    /// many CPUs.
     ///
     /// # Errors
     /// What was counted cannot be read.
-    pub(crate) fn close(&mut self, cpus: usize) -> Result<Option<Counted>, Error> {
+    pub(crate) fn close(mut self, cpus: usize) -> Result<Option<Counted>, Error> {
         let window = self.barriers.close_window()?;
         let processes = processes_of(self.root);
         if processes.len() > MOST_PROCESSES {

@@ -28,7 +28,7 @@ const FIRST_NS: [u64; 4] = [50_000_000, 100_000_000, 200_000_000, 400_000_000];
 /// ... and between all others.
 const LATER_NS: u64 = 1_000_000_000;
 /// After so long it is looked whether barriers still come too often.
-const COUNT_AGAIN_NS: u64 = 2_000_000_000;
+const COUNT_AGAIN_NS: u64 = 5_000_000_000;
 
 /// Whether `run` is to wait for a sign. It does not where figures or levers other than moves are asked
 /// for, nor where a daemon may serve figures: nothing is loaded here then.
@@ -98,8 +98,7 @@ enum State {
     /// The end of a window, in which barriers are counted.
     Count(FirstWindow),
     /// The next window: barriers come too often.
-    Rest(FirstWindow),
-    Nothing,
+    Rest,
 }
 
 impl Quiet {
@@ -138,11 +137,10 @@ impl Quiet {
             wait_beside_command(&mut readable, Some(Duration::from_nanos(left_ns)));
             return false;
         }
-        match std::mem::replace(&mut self.state, State::Nothing) {
+        match std::mem::replace(&mut self.state, State::Rest) {
             State::Sign => self.wait_for_sign(detect),
             State::Count(window) => self.judge(window),
-            State::Rest(window) => self.count_again(window),
-            State::Nothing => true,
+            State::Rest => self.count_again(),
         }
     }
 
@@ -162,20 +160,14 @@ impl Quiet {
             // The other ranks compute, too.
             return true;
         }
-        match FirstWindow::load(self.published.status.root) {
-            Ok(window) => self.count(window),
-            Err(why) => {
-                tracing::debug!("no barriers are counted at first: {why}");
-                true
-            }
-        }
+        self.count()
     }
 
     /// Opens a window. Returns whether that failed.
-    fn count(&mut self, mut window: FirstWindow) -> bool {
-        match window.open() {
-            Ok(ends_ns) => {
-                (self.due_ns, self.state) = (ends_ns, State::Count(window));
+    fn count(&mut self) -> bool {
+        match FirstWindow::open(self.published.status.root) {
+            Ok(window) => {
+                (self.due_ns, self.state) = (window.ends_ns(), State::Count(window));
                 false
             }
             Err(why) => {
@@ -186,7 +178,7 @@ impl Quiet {
     }
 
     /// Rests if barriers come too often.
-    fn judge(&mut self, mut window: FirstWindow) -> bool {
+    fn judge(&mut self, window: FirstWindow) -> bool {
         let barriers = match window.close(self.usable().len()) {
             Ok(Some(barriers)) => barriers,
             Ok(None) => return true,
@@ -202,7 +194,7 @@ impl Quiet {
         let (_, since_ns) = self.rest.take().unwrap_or((reason.clone(), now_ns));
         self.rest = Some((reason, since_ns));
         self.due_ns = (now_ns + COUNT_AGAIN_NS).min(since_ns + REST_NS);
-        self.state = State::Rest(window);
+        self.state = State::Rest;
         self.published.status.resting = true;
         self.published.status.waits = Waits { barriers: Some(barriers), ..Waits::default() };
         self.published.write(true);
@@ -210,11 +202,11 @@ impl Quiet {
     }
 
     /// Counts barriers again, unless it is time to look at all.
-    fn count_again(&mut self, window: FirstWindow) -> bool {
+    fn count_again(&mut self) -> bool {
         let root = self.published.status.root;
         let is_long =
             self.rest.as_ref().is_none_or(|(_, since_ns)| monotonic_ns() >= since_ns + REST_NS);
-        is_long || effective_cpuset(root as i32) != self.cpuset || self.count(window)
+        is_long || effective_cpuset(root as i32) != self.cpuset || self.count()
     }
 
     fn look(&mut self, detect: impl Fn() -> Option<Machine>) -> Option<Sign> {
