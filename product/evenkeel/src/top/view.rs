@@ -429,7 +429,7 @@ mod tests {
         }
         assert!(text.contains("thread 1236: on a CPU 80 %"), "{text}");
         let last = lines_of(&buffer((40, 8), &model, &mut state, PLAIN));
-        assert_eq!(last[6], "    each other", "{last:#?}");
+        assert_eq!(last[6], "    the same, within 1 %", "{last:#?}");
         let help = lines((80, 24), &model, &[Key::Char('?')]);
         assert!(help.iter().any(|line| line.contains("draw the whole screen anew")), "{help:#?}");
         assert!(help.iter().any(|line| line.contains("a daemon does not answer")), "{help:#?}");
