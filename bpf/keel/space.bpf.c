@@ -3,7 +3,7 @@
  * The present address space of a process, for the user-space side of set_ias_agg, and when a task was
  * started, which tells it from others that have its number later. The keel itself knows a task's space
  * only as of its last turn, and nothing of tasks in other scheduling classes. /proc does not tell when a
- * process has become another program; and a process whose call of exec does not end holds up each
+ * process has become another program; and a process in a call of exec that does not end holds up each
  * reader of its stat file, where the start is.
  */
 #include <linux/bpf.h>

@@ -1,4 +1,4 @@
-//! What can fail, and what both loaders of BPF objects (`accounting`, `waiting`) need.
+//! What can fail, and what the loaders of BPF objects (`accounting`, `waiting`, `barriers`) need.
 
 use libbpf_rs::{ErrorKind, MapCore, MapHandle, Object};
 

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use evenkeel_capability::{Barriers as Counted, Reason};
+use evenkeel_capability::Barriers as Counted;
 use evenkeel_cbinfo::{Barriers, Error, Window, child_processes};
 
 use crate::clock::monotonic_ns;
@@ -86,12 +86,6 @@ fn processes_of(root: u32) -> Vec<u32> {
         next += 1;
     }
     processes
-}
-
-/// Why nothing is loaded, in the words of the policy.
-pub(crate) fn reason(barriers: Counted) -> Reason {
-    let phase_ns = barriers.observed_ns / u64::from(barriers.count.max(1));
-    Reason::PhasesTooShort { phase_ns }
 }
 
 /// The barriers in a window in which so many tasks computed, if they come too often.
@@ -176,11 +170,5 @@ mod tests {
         while ran_ns() < Some(before_ns + MS) {
             std::hint::spin_loop();
         }
-    }
-
-    #[test]
-    fn the_reason_names_the_length_of_a_phase() {
-        let of = |count| reason(Counted { count, observed_ns: 30 * MS });
-        assert_eq!(of(20), Reason::PhasesTooShort { phase_ns: 1_500_000 });
     }
 }

@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags};
 
 use crate::child::Child;
 use crate::clock::monotonic_ns;
-use crate::first_window::{self, FirstWindow};
+use crate::first_window::FirstWindow;
 use crate::launch::Launch;
 use crate::observe::AccountingChoice;
 use crate::options::Options;
@@ -187,7 +187,9 @@ impl Quiet {
                 return true;
             }
         };
-        let (reason, now_ns) = (first_window::reason(barriers), monotonic_ns());
+        let waits = Waits { barriers: Some(barriers), ..Waits::default() };
+        let reason = Reason::PhasesTooShort { phase_ns: waits.phase_ns().unwrap_or_default() };
+        let now_ns = monotonic_ns();
         if self.rest.is_none() {
             tracing::info!("{reason}, so nothing is loaded for a while");
         }
@@ -196,7 +198,7 @@ impl Quiet {
         self.due_ns = (now_ns + COUNT_AGAIN_NS).min(since_ns + REST_NS);
         self.state = State::Rest;
         self.published.status.resting = true;
-        self.published.status.waits = Waits { barriers: Some(barriers), ..Waits::default() };
+        self.published.status.waits = waits;
         self.published.write(true);
         false
     }
