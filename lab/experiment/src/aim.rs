@@ -1,7 +1,7 @@
 //! Aims: the figures that contestants should reach, set before measuring, and what became of them.
 
-use evenkeel_stats::{Comparison, Estimate, Verdict, compare, estimate, judge};
-use evenkeel_trial::{Better, Claim, Reached, Record};
+use evenkeel_stats::{Comparison, Estimate, Verdict, estimate, judge};
+use evenkeel_trial::{Claim, Reached, Record};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -283,15 +283,9 @@ fn find(record: &Record, metrics: &[Metric], aim: &Aim) -> Option<Found> {
             return Some(compared.map_or(Found::Figure(None), Found::Ratio));
         }
         Wanted::NotInferior(margin, base) => {
-            let ratio = record.compare(&metric.figure(), base, aim.contestant);
-            let (base, ours) = record.pairs(name, base, aim.contestant);
-            let worse = |values: Vec<f64>, factor: f64| -> Vec<f64> {
-                values.into_iter().map(|value| value * factor).collect()
-            };
-            let shifted = match metric.figure().better {
-                Better::Less => compare(&worse(base, 1.0 / (1.0 - margin)), &ours),
-                Better::More => compare(&ours, &worse(base, 1.0 - margin)),
-            };
+            let figure = metric.figure();
+            let ratio = record.compare(&figure, base, aim.contestant);
+            let shifted = record.compare_with_margin(&figure, base, aim.contestant, margin);
             let both = ratio.zip(shifted);
             let found = |(ratio, shifted): (Comparison, _)| Found::Shifted(ratio.ratio, shifted);
             return Some(both.map_or(Found::Figure(None), found));

@@ -48,7 +48,9 @@ pub mod time_left;
 pub use aim::{Aim, AimRow, Cases, Wanted, judge_aims};
 pub use contestant::Contestant;
 pub use document::Document;
-pub use evenkeel_trial::{Case, Figures, Line, Plan, Progress, Reached, Record, Sample, again};
+pub use evenkeel_trial::{
+    Case, Figures, Line, Margin, Plan, Progress, Reached, Record, Sample, again,
+};
 pub use evenkeel_trial::{chart, command, display, interrupt};
 pub use generated::measured_at;
 pub use machine::{MachineInfo, commit};

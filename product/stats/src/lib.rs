@@ -20,6 +20,9 @@
 //! in the whole report is at most 5 %. **Many looks**: undecided rows get more runs and are judged
 //! again, and each look is another chance to err, so p is multiplied by the number of looks planned
 //! (Bonferroni).
+//!
+//! **As good as the baseline**, but for a margin, is the same test against the baseline made worse by
+//! that margin. How many pairs that takes follows from the spread ([`pairs_for_margin`]).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -145,6 +148,8 @@ pub struct Comparison {
     pub ratio: Estimate,
     /// The mean of ln(baseline / ours): its sign is the direction of the test.
     pub mean_log_ratio: f64,
+    /// The standard deviation of ln(baseline / ours) from pair to pair; 0 below 2 pairs.
+    pub spread: f64,
     /// Two-sided p of the paired t test on the logarithms, before any correction; 1 below 2 pairs.
     pub p_value: f64,
 }
@@ -174,12 +179,20 @@ pub fn compare(baseline: &[f64], ours: &[f64]) -> Option<Comparison> {
             coverage: of_logs.coverage,
         },
         mean_log_ratio: mean(&logs),
+        spread: spread(&logs),
         p_value: t_test(&logs),
     })
 }
 
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The standard deviation of the population that the values are a sample of; 0 below 2 values.
+fn spread(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+    (squares / values.len().saturating_sub(1).max(1) as f64).sqrt()
 }
 
 /// The two-sided p of "the mean is 0".
@@ -189,8 +202,7 @@ fn t_test(values: &[f64]) -> f64 {
         return 1.0;
     }
     let mean = mean(values);
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    let error = (variance / n).sqrt();
+    let error = spread(values) / n.sqrt();
     if mean == 0.0 {
         return 1.0;
     }
@@ -205,6 +217,19 @@ fn t_test(values: &[f64]) -> f64 {
 fn two_sided_t(t: f64, freedom: f64) -> f64 {
     let (a, b) = (freedom / 2.0, 0.5);
     (freedom / (freedom + t * t)).inc_beta(a, b, a.ln_beta(b)).clamp(0.0, 1.0)
+}
+
+/// How many pairs with this [`Comparison::spread`] show, in nine of ten trials, that what is as good as
+/// the baseline loses less than `margin` (0.02: 2 %) against it, where that is one of `tests` tests
+/// (each look counts). At most `most`.
+pub fn pairs_for_margin(spread: f64, margin: f64, tests: usize, most: usize) -> usize {
+    /// Nine tenths of a normal distribution are below so many standard deviations.
+    const NINE_OF_TEN: f64 = 1.2816;
+    let is_enough = |pairs: &usize| {
+        let t = -libm::log(1.0 - margin) * (*pairs as f64).sqrt() / spread - NINE_OF_TEN;
+        t > 0.0 && two_sided_t(t, *pairs as f64 - 1.0) * (tests as f64) < ALPHA
+    };
+    (2..most).find(is_enough).unwrap_or(most)
 }
 
 /// Holm's step-down correction: p-values such that "below alpha" holds the chance of even one
@@ -382,6 +407,30 @@ mod tests {
         assert!(!judged[24].needs_more_runs());
         assert!(judged[..24].iter().all(|row| row.verdict == Verdict::Undecided));
         assert!(judged[0].needs_more_runs());
+    }
+
+    #[test]
+    fn the_pairs_for_a_margin_show_it_in_nine_of_ten_trials() {
+        assert_eq!(pairs_for_margin(0.0, 0.02, 1, 100), 2);
+        assert_eq!(pairs_for_margin(1.0, 0.02, 1, 100), 100);
+        let (few, many) =
+            (pairs_for_margin(0.02, 0.02, 1, 999), pairs_for_margin(0.04, 0.02, 1, 999));
+        assert!((12..=14).contains(&few) && (42..=45).contains(&many), "{few} {many}");
+        assert!(pairs_for_margin(0.04, 0.02, 128, 999) > 2 * many);
+        // As good as the baseline, with this spread.
+        let mut state = 1u64;
+        let mut noise = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as f64 / 2f64.powi(31) - 0.5
+        };
+        let pairs = pairs_for_margin(0.1 / 12f64.sqrt(), 0.02, 1, 999);
+        let shown = (0..200).filter(|_| {
+            let ours: Vec<f64> = (0..pairs).map(|_| libm::exp(0.1 * noise())).collect();
+            let found = compare(&vec![1.0 / 0.98; pairs], &ours).unwrap();
+            judge(&[found], 1)[0].verdict == Verdict::Better
+        });
+        let shown = shown.count();
+        assert!((170..=190).contains(&shown), "{shown} of 200");
     }
 
     #[test]

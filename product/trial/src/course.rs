@@ -1,11 +1,14 @@
 //! The turns: all cases get the initial rounds, then all rows are judged together, and cases with
 //! undecided rows get more rounds, as far as the time goes. In those only the undecided contestants
-//! run, and the baseline, with which they are paired.
+//! run, and the baseline, with which they are paired. A margin ([`Margin`]) may ask for rounds after
+//! that.
 
 use anyhow::{Result, ensure};
 
+use evenkeel_stats::{ALPHA, pairs_for_margin};
+
 use crate::judge::judge;
-use crate::{Caller, Case, Figure, Plan, Progress, Record, Role, Sample, Seat, Slot};
+use crate::{Caller, Case, Figure, Margin, Plan, Progress, Record, Role, Sample, Seat, Slot};
 
 /// Runs a trial. `decisive` figures decide which rows get more runs. The records come in the order
 /// of the cases.
@@ -45,6 +48,9 @@ pub fn run(
         let step = plan.step.min(plan.max_runs - rounds);
         course.more_rounds(&active, step);
         rounds += step;
+    }
+    if let Some(margin) = &plan.margin {
+        course.rounds_for_margin(margin, decisive);
     }
     Ok(course.records)
 }
@@ -105,6 +111,46 @@ impl Course<'_> {
                 self.round(case, active);
             }
         }
+    }
+
+    fn rounds_for_margin(&mut self, margin: &Margin, decisive: &[Figure]) {
+        for case in 0..self.records.len() {
+            let Some(rounds) = self.lacking_for_margin(case, margin, decisive) else { continue };
+            self.runner.show(&Progress::ForMargin { rounds });
+            let mut active: Active = vec![Vec::new(); self.records.len()];
+            active[case] = self.records[case]
+                .lines
+                .iter()
+                .map(|line| {
+                    line.role == Role::Baseline
+                        || line.role == Role::Contestant && line.contestant == margin.contestant
+                })
+                .collect();
+            self.more_rounds(&active, rounds);
+        }
+    }
+
+    /// How many rounds more the case needs; none where they are made, or it is shown without them.
+    fn lacking_for_margin(
+        &self,
+        case: usize,
+        margin: &Margin,
+        decisive: &[Figure],
+    ) -> Option<usize> {
+        let record = &self.records[case];
+        let (base, ours) = (record.lines.first()?, record.line(margin.contestant)?);
+        if base.failed.is_some() || ours.failed.is_some() {
+            return None;
+        }
+        let tests = margin.tests * self.plan.looks();
+        let lacking = |figure: &Figure| {
+            let (base, ours) = (&base.contestant, &ours.contestant);
+            let found = record.compare_with_margin(figure, base, ours, margin.margin)?;
+            let is_decided = found.p_value * (tests as f64) < ALPHA;
+            let wanted = pairs_for_margin(found.spread, margin.margin, tests, margin.max_runs);
+            (!is_decided).then(|| wanted.saturating_sub(found.pairs))
+        };
+        decisive.iter().filter_map(lacking).max().filter(|rounds| *rounds > 0)
     }
 
     /// Lines that need more runs, and their baselines.

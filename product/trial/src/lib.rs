@@ -38,7 +38,7 @@ pub use claim::{Claim, Reached};
 pub use course::run;
 pub use evenkeel_stats::{Estimate, Verdict};
 pub use judge::{Judgement, judge};
-pub use plan::Plan;
+pub use plan::{Margin, Plan};
 pub use record::{Figures, Line, Record, Role, Sample, again};
 
 /// A figure that is judged.
@@ -152,6 +152,11 @@ pub enum Progress<'a> {
     More {
         /// How many rows.
         undecided: usize,
+    },
+    /// Rows get as many rounds more as it takes to show that they lose less than a margin.
+    ForMargin {
+        /// How many rounds.
+        rounds: usize,
     },
     /// Rows are still undecided, but the time is up.
     OutOfTime {

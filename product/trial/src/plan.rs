@@ -21,6 +21,23 @@ pub struct Plan {
     pub max_repeats: usize,
     /// After this time no round is added and no run repeated; the initial rounds are always made.
     pub budget: Duration,
+    /// What is to be shown beside that.
+    pub margin: Option<Margin>,
+}
+
+/// A contestant that is to be shown, in each case that has it, to lose less than a margin against the
+/// baseline. How many rounds that takes follows from the spread of the rounds so far. They are made at
+/// once, so that they are one look more.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Margin {
+    /// The contestant.
+    pub contestant: &'static str,
+    /// Above 0 and below 1: 0.02 is 2 %.
+    pub margin: f64,
+    /// Of how many such tests it is one, by which the verdicts are corrected.
+    pub tests: usize,
+    /// Rounds that no case exceeds because of it.
+    pub max_runs: usize,
 }
 
 impl Default for Plan {
@@ -32,6 +49,7 @@ impl Default for Plan {
             max_foreign_pct: 5.0,
             max_repeats: 3,
             budget: Duration::from_secs(30 * 60),
+            margin: None,
         }
     }
 }
@@ -44,7 +62,8 @@ impl Plan {
 
     /// How often the rows are judged at most: what the verdicts are corrected for.
     pub fn looks(&self) -> usize {
-        1 + self.max_runs.saturating_sub(self.initial_runs).div_ceil(self.step.max(1))
+        let more = self.max_runs.saturating_sub(self.initial_runs).div_ceil(self.step.max(1));
+        1 + more + usize::from(self.margin.is_some())
     }
 
     pub(crate) fn check(&self) -> Result<()> {

@@ -146,4 +146,25 @@ impl Record {
             Better::More => compare(&ours, &base),
         }
     }
+
+    /// The same against `base` made worse by `margin` (0.02: 2 %): better than that loses less.
+    pub fn compare_with_margin(
+        &self,
+        figure: &Figure,
+        base: &str,
+        ours: &str,
+        margin: f64,
+    ) -> Option<Comparison> {
+        let (mut base, ours) = self.pairs(&figure.name, base, ours);
+        match figure.better {
+            Better::Less => {
+                base.iter_mut().for_each(|value| *value /= 1.0 - margin);
+                compare(&base, &ours)
+            }
+            Better::More => {
+                base.iter_mut().for_each(|value| *value *= 1.0 - margin);
+                compare(&ours, &base)
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The claims, chosen before measuring: of which cells what is claimed. Each claim is judged by itself,
 //! corrected (Holm) for its own cells; a cell that is undecided, or was not measured, does not show it.
 
-use evenkeel_experiment::{Aim, AimRow, Reached, Record, Wanted, judge_aims};
+use evenkeel_experiment::{Aim, AimRow, Margin, Reached, Record, Wanted, judge_aims};
 
 use super::metric::{CRITICAL, GAIN, GAIN_HIGH, GAIN_LOW, METRICS, MOVES_WITHDRAWN, OWN_CPU};
 use super::table::{BY_HAND, DEFAULT, RUN, SHARES, THREADS};
@@ -54,7 +54,7 @@ const CLAIMS: [Claim; 15] = [
     Claim {
         name: "`run` is not inferior to the kernel alone",
         cells: RUN_CELLS,
-        by: By::Aim(Aim::new(RUN, TIME, Wanted::NotInferior(0.02, DEFAULT))),
+        by: By::Aim(Aim::new(RUN, TIME, Wanted::NotInferior(MARGIN, DEFAULT))),
     },
     Claim {
         name: "`run` moves nothing on equal CPUs",
@@ -121,7 +121,7 @@ const CLAIMS: [Claim; 15] = [
         name: "`run` is not inferior to the kernel alone where work is uneven and CPUs are equal",
         // Any placement is the best one there.
         cells: (UNEVEN_CELLS.0, &["none"]),
-        by: By::Aim(Aim::new(RUN, TIME, Wanted::NotInferior(0.02, DEFAULT))),
+        by: By::Aim(Aim::new(RUN, TIME, Wanted::NotInferior(MARGIN, DEFAULT))),
     },
     Claim {
         name: "`run` gains on ranks of MPI with an allreduce every 100 ms",
@@ -136,6 +136,10 @@ const OWN_PROOF: Claim = Claim {
     cells: (&[], &[]),
     by: By::OwnProof(&[RUN, SHARES, THREADS]),
 };
+/// A loss of so much against the kernel alone matters to no user.
+const MARGIN: f64 = 0.02;
+/// Where the ratios of a cell vary by 5 %, so many pairs show a loss of less than 2 %.
+const MAX_RUNS_FOR_MARGIN: usize = 150;
 /// The part of the cells in which the intervals must overlap.
 const AGREEING: f64 = 0.9;
 /// Names the cell in a row that is about all cells of a claim.
@@ -158,6 +162,25 @@ pub fn place(program: &str, noise: &str) -> Option<usize> {
 pub fn needs(program: &str, noise: &str, contestant: &str) -> bool {
     let mut claims = CLAIMS.iter().chain([&OWN_PROOF]).filter(|claim| claim.has(program, noise));
     claims.any(|claim| claim.contestants().contains(&contestant))
+}
+
+/// What more rounds are to show. All cells are looked at equally often, and only those of the claim get
+/// rounds for it.
+pub const NOT_INFERIOR: Margin = Margin {
+    contestant: RUN,
+    margin: MARGIN,
+    tests: RUN_CELLS.0.len() * RUN_CELLS.1.len(),
+    max_runs: 0,
+};
+
+/// The same for this cell.
+pub fn margin(program: &str, noise: &str) -> Margin {
+    let is_claimed = |claim: &&Claim| {
+        matches!(&claim.by, By::Aim(Aim { wanted: Wanted::NotInferior(..), .. }))
+            && claim.has(program, noise)
+    };
+    let claim = CLAIMS.iter().find(is_claimed);
+    Margin { max_runs: claim.map_or(0, |_| MAX_RUNS_FOR_MARGIN), ..NOT_INFERIOR }
 }
 
 /// A cell as it is judged.
@@ -408,188 +431,4 @@ fn sentence(name: &str, rows: &[AimRow], wanted: usize, size: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::cell::tests::{Figures, Runs, measured};
-    use super::super::plan::cells;
-    use super::*;
-
-    /// Runs in which each contestant takes so long, with a small spread; the figures are added.
-    fn runs(seconds: f64, more: &[(&'static str, f64)]) -> Vec<Vec<(&'static str, f64)>> {
-        let run = |round: i32| {
-            let time = seconds * (1.0 + 0.001 * f64::from(round % 3 - 1));
-            [&[(TIME, time)], more].concat()
-        };
-        (0..7).map(run).collect()
-    }
-
-    /// A contestant, and the figures of its runs.
-    type Owned<'a> = (&'a str, Vec<Vec<(&'static str, f64)>>);
-
-    fn record(name: &str, lines: &[Owned<'_>]) -> Record {
-        let borrowed: Vec<(&str, Vec<Figures<'_>>)> = lines
-            .iter()
-            .map(|(name, runs)| (*name, runs.iter().map(Vec::as_slice).collect()))
-            .collect();
-        let lines: Vec<Runs<'_>> =
-            borrowed.iter().map(|(name, runs)| (*name, runs.as_slice())).collect();
-        measured(name, &lines).record("abc")
-    }
-
-    fn judged<'a>(name: &'a str, record: Option<Record>) -> Judged<'a> {
-        let (program, noise) = name.split_once('/').unwrap();
-        Judged { program, noise, record }
-    }
-
-    #[test]
-    fn every_claimed_cell_is_planned_with_the_contestants_of_its_claim() {
-        let planned = cells(&[]);
-        for claim in &CLAIMS {
-            for program in claim.cells.0 {
-                for noise in claim.cells.1 {
-                    let cell =
-                        planned.iter().find(|cell| cell.name() == format!("{program}/{noise}"));
-                    let cell = cell.unwrap_or_else(|| panic!("{program} under {noise}"));
-                    let has = |name: &str| cell.contestants.iter().any(|one| one == name);
-                    let has_all = has(DEFAULT) && claim.contestants().into_iter().all(has);
-                    assert!(has_all, "{}: {program} under {noise}", claim.name);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn the_table_of_the_issue() {
-        let words: Vec<String> = CLAIMS
-            .iter()
-            .map(|claim| match &claim.by {
-                By::Aim(aim) => format!("{} {}", aim.contestant, aim.wanted.words()),
-                By::AimUnlikeDefault(aim) => {
-                    format!("{} {}, unlike default", aim.contestant, aim.wanted.words())
-                }
-                By::GeometricMean(contestant, least) => format!("{contestant} mean {least}"),
-                By::MostInARun(metric, most) => format!("{metric} {most}"),
-                By::OwnProof(_) => unreachable!(),
-            })
-            .collect();
-        assert_eq!(
-            words,
-            [
-                "run shown to lose less than 2 % against default",
-                "moves 0",
-                "moves, withdrawn 10",
-                "run <= 0.3",
-                "run --shares >= 0.97 times by hand",
-                "run --shares >= 1.25 times default",
-                "run --shares mean 1.2",
-                "run --threads 4 >= 0.97 times by hand",
-                "run --threads 4 >= 1.30 times default",
-                "run --threads 4 >= 1.18 times default",
-                "run >= 1.15 times default",
-                "run >= 0.93 times by hand",
-                "run >= 90, unlike default",
-                "run shown to lose less than 2 % against default",
-                "run >= 1.22 times default",
-            ]
-        );
-    }
-
-    #[test]
-    fn a_cell_that_is_not_measured_does_not_show_the_claim() {
-        let good = record(
-            "lu.W-gcc/softirq",
-            &[(DEFAULT, runs(2.0, &[])), (RUN, runs(2.0, &[(OWN_CPU, 0.1), (MOVES, 0.0)]))],
-        );
-        let cells = [judged("lu.W-gcc/softirq", Some(good)), judged("lammps/softirq", None)];
-        let (rows, sentences) = judge(&cells, 3);
-        let first: Vec<_> =
-            rows[..2].iter().map(|row| (row.program.as_str(), row.reached.unwrap())).collect();
-        assert_eq!(first, [("lu.W-gcc", Reached::Reached), ("lammps", Reached::Undecided)]);
-        assert!(
-            sentences[0]
-                .contains("**not shown**, 2 of its 32 cells; rows: 1 reached, 0 missed, 1 "),
-            "{sentences:?}"
-        );
-    }
-
-    #[test]
-    fn one_run_that_moves_on_equal_cpus_breaks_the_claim() {
-        let reached = |moves: f64| {
-            let mut ours = runs(2.0, &[(MOVES, 0.0)]);
-            ours[3][1].1 = moves;
-            let cell = record("ep.A-gcc/none", &[(DEFAULT, runs(2.0, &[])), (RUN, ours)]);
-            let (rows, _) = judge(&[judged("ep.A-gcc/none", Some(cell))], 1);
-            rows.iter().find(|row| row.metric == MOVES).unwrap().reached.unwrap()
-        };
-        assert_eq!((reached(0.0), reached(1.0)), (Reached::Reached, Reached::Missed));
-    }
-
-    #[test]
-    fn what_the_kernel_alone_reaches_shows_nothing() {
-        let reached = |alone: &[f64]| {
-            let base = alone.iter().map(|share| vec![(TIME, 2.0), (CRITICAL, *share)]).collect();
-            let ours = runs(2.0, &[(CRITICAL, 98.0)]);
-            let cell = record("loop.uneven/softirq", &[(DEFAULT, base), (RUN, ours)]);
-            let (rows, _) = judge(&[judged("loop.uneven/softirq", Some(cell))], 1);
-            rows.iter().find(|row| row.metric == CRITICAL).unwrap().reached.unwrap()
-        };
-        // Of two CPUs the thread is often on the noisy one, of many never.
-        assert_eq!(reached(&[10.0; 7]), Reached::Reached);
-        assert_eq!(reached(&[0.0, 100.0, 0.0, 100.0, 0.0, 100.0, 0.0]), Reached::Undecided);
-        assert_eq!(reached(&[100.0; 7]), Reached::Undecided);
-    }
-
-    #[test]
-    fn a_claim_about_all_runs_is_not_shown_while_a_cell_is_missing() {
-        let none = || runs(2.0, &[(MOVES, 0.0)]);
-        let cell = record("ep.A-gcc/none", &[(DEFAULT, none()), (RUN, none())]);
-        let cells = [judged("ep.A-gcc/none", Some(cell)), judged("lammps/none", None)];
-        let (rows, _) = judge(&cells, 1);
-        let row = rows.iter().find(|row| row.metric == MOVES).unwrap();
-        assert_eq!((row.found, row.reached), (Some(0.0), Some(Reached::Undecided)));
-    }
-
-    #[test]
-    fn the_geometric_mean_needs_all_cells() {
-        let (programs, noises) = SHARES_CELLS;
-        let names: Vec<String> = programs
-            .iter()
-            .flat_map(|program| noises.iter().map(move |noise| format!("{program}/{noise}")))
-            .collect();
-        let all = |count: usize| -> Vec<Judged<'_>> {
-            let cell = |(index, name): (usize, &'_ String)| {
-                // Half of them gain 1.44, the others nothing: 1.2 together.
-                let ours = if index % 2 == 0 { 2.0 / 1.44 } else { 2.0 };
-                record(name, &[(DEFAULT, runs(2.0, &[])), (SHARES, runs(ours, &[]))])
-            };
-            let cells = names.iter().enumerate();
-            cells
-                .map(|(index, name)| judged(name, (index < count).then(|| cell((index, name)))))
-                .collect()
-        };
-        let mean = |count: usize| {
-            let (rows, _) = judge(&all(count), 1);
-            rows.into_iter().find(|row| row.program == TOGETHER).unwrap()
-        };
-        assert!((mean(12).found.unwrap() - 1.2).abs() < 1e-3);
-        assert_eq!(mean(11).found, None);
-        assert_eq!(mean(11).reached, Some(Reached::Undecided));
-    }
-
-    #[test]
-    fn own_proof_and_measurement_agree_or_contradict() {
-        let cell = |ours: f64, low: f64, high: f64| {
-            let own = [(GAIN, (low + high) / 2.0), (GAIN_LOW, low), (GAIN_HIGH, high)];
-            record("ep.A-gcc/fifo", &[(DEFAULT, runs(2.0, &[])), (RUN, runs(ours, &own))])
-        };
-        let rows = |record: Record| {
-            let (rows, _) = judge(&[judged("ep.A-gcc/fifo", Some(record))], 1);
-            let rows = rows.iter().filter(|row| row.case == "all");
-            rows.map(|row| row.found).collect::<Vec<_>>()
-        };
-        assert_eq!(rows(cell(1.6, 1.2, 1.3)), [Some(1.0), Some(0.0)]);
-        assert_eq!(rows(cell(1.6, 1.3, 1.4)), [Some(0.0), Some(0.0)]);
-        assert_eq!(rows(cell(2.4, 1.3, 1.4)), [Some(0.0), Some(1.0)]);
-        let silent = record("ep.A-gcc/fifo", &[(DEFAULT, runs(2.0, &[])), (RUN, runs(2.0, &[]))]);
-        assert_eq!(rows(silent), [None, None]);
-    }
-}
+mod tests;

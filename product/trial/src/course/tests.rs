@@ -138,6 +138,42 @@ fn the_time_budget_ends_it_but_not_the_initial_runs() {
 }
 
 #[test]
+fn a_margin_gets_the_rounds_that_the_spread_asks_for() {
+    let margin = Margin { contestant: "B", margin: 0.02, tests: 4, max_runs: 90 };
+    let plan = Plan { margin: Some(margin), ..Plan::default() };
+    assert_eq!(plan.looks(), Plan::default().looks() + 1);
+    // As good as the baseline, clearly worse, clearly better; and a spread that is too large.
+    for (factor, spread, rounds) in
+        [(1.0, 0.05, 47), (1.2, 0.05, 5), (0.8, 0.05, 5), (1.0, 0.5, 90), (1.0, 0.001, 10)]
+    {
+        let mut fake = Fake::new(|turn, _| {
+            let seat = seat(turn);
+            took(
+                if seat == 1 { factor } else { 1.0 }
+                    * jitter(turn.round + seat / 2, spread * seat as f64),
+            )
+        });
+        let records = run(&[case("x", &["A", "B", "C"])], &time(), &plan, &mut fake).unwrap();
+        let [_, ours, other] = &records[0].lines[..] else { unreachable!() };
+        assert_eq!(runs(ours), rounds, "{factor} {spread}: {:?}", fake.told);
+        assert!(runs(other) <= 15, "only the row that is to be shown");
+        let found = records[0].compare_with_margin(&time()[0], "A", "B", margin.margin).unwrap();
+        let is_decided =
+            found.p_value * (margin.tests * plan.looks()) as f64 <= evenkeel_stats::ALPHA;
+        assert_eq!(is_decided, spread < 0.5, "{factor} {spread}");
+        assert_eq!(found.mean_log_ratio > 0.0, factor <= 1.0, "{factor} {spread}");
+    }
+    // Without the contestant, or where it fails, there is nothing to show.
+    let mut fake = Fake::new(|turn, _| match seat(turn) {
+        1 => Err(anyhow!("no")),
+        _ => took(1.0),
+    });
+    let cases = [case("x", &["A", "B"]), case("y", &["D", "E"])];
+    run(&cases, &time(), &plan, &mut fake).unwrap();
+    assert!(!fake.told.iter().any(|told| told.starts_with("ForMargin")), "{:?}", fake.told);
+}
+
+#[test]
 fn disturbed_runs_are_repeated_and_the_least_disturbed_run_counts() {
     let loads = [9.0, 7.0, 8.0, 30.0, 6.0, 2.0, 1.0];
     let mut fake = Fake::new(|_, run| {
