@@ -107,7 +107,7 @@ fn sentence(progress: &Progress<'_>) -> Option<String> {
         Progress::More { undecided: 1 } => "1 row is undecided and gets more runs".to_owned(),
         Progress::More { undecided } => format!("{undecided} rows are undecided and get more runs"),
         Progress::ForMargin { rounds } => {
-            format!("{rounds} more rounds, to show whether it loses less than the margin")
+            format!("rounds more, to show that it loses less than the margin: {rounds}")
         }
         Progress::OutOfTime { undecided: 1 } => "1 row stays undecided: the time is up".to_owned(),
         Progress::OutOfTime { undecided } => {

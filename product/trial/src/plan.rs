@@ -76,6 +76,12 @@ impl Plan {
             max_runs >= initial_runs,
             "at most {max_runs} runs, but {initial_runs} to begin with: raise the maximum"
         );
+        if let Some(Margin { margin, .. }) = self.margin {
+            ensure!(
+                margin > 0.0 && margin < 1.0,
+                "a margin of {margin}: give more than 0 and less than 1"
+            );
+        }
         Ok(())
     }
 }

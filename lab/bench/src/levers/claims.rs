@@ -164,8 +164,8 @@ pub fn needs(program: &str, noise: &str, contestant: &str) -> bool {
     claims.any(|claim| claim.contestants().contains(&contestant))
 }
 
-/// What more rounds are to show. All cells are looked at equally often, and only those of the claim get
-/// rounds for it.
+/// What more rounds are to show. The report corrects all cells for the same number of looks, so that
+/// each cell has a margin, and those without the claim get no rounds for it.
 pub const NOT_INFERIOR: Margin = Margin {
     contestant: RUN,
     margin: MARGIN,

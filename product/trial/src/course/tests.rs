@@ -163,6 +163,11 @@ fn a_margin_gets_the_rounds_that_the_spread_asks_for() {
         assert_eq!(is_decided, spread < 0.5, "{factor} {spread}");
         assert_eq!(found.mean_log_ratio > 0.0, factor <= 1.0, "{factor} {spread}");
     }
+    for wrong in [0.0, 1.0, f64::NAN] {
+        let margin = Some(Margin { margin: wrong, ..margin });
+        let error = run(&[], &time(), &Plan { margin, ..plan }, &mut Fake::new(|_, _| took(1.0)));
+        assert!(error.unwrap_err().to_string().contains("margin"), "{wrong}");
+    }
     // Without the contestant, or where it fails, there is nothing to show.
     let mut fake = Fake::new(|turn, _| match seat(turn) {
         1 => Err(anyhow!("no")),

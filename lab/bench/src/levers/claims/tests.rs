@@ -181,3 +181,29 @@ fn own_proof_and_measurement_agree_or_contradict() {
     let silent = record("ep.A-gcc/fifo", &[(DEFAULT, runs(2.0, &[])), (RUN, runs(2.0, &[]))]);
     assert_eq!(rows(silent), [None, None]);
 }
+
+#[test]
+fn only_the_cells_of_a_claim_of_no_loss_get_rounds_for_it() {
+    for (program, noise, most) in [
+        ("lu.W-gcc", "softirq-fine", MAX_RUNS_FOR_MARGIN),
+        ("lammps", "none", MAX_RUNS_FOR_MARGIN),
+        ("loop.uneven", "none", MAX_RUNS_FOR_MARGIN),
+        ("loop.uneven", "softirq", 0),
+        ("lu.A-clang", "softirq-fine", 0),
+        ("is.W-gcc", "hog", 0),
+    ] {
+        let of_cell = margin(program, noise);
+        assert_eq!(of_cell, Margin { max_runs: most, ..NOT_INFERIOR }, "{program}/{noise}");
+    }
+    assert_eq!((NOT_INFERIOR.contestant, NOT_INFERIOR.tests), (RUN, 32));
+    let Margin { margin, .. } = NOT_INFERIOR;
+    let claimed = CLAIMS.iter().filter_map(|claim| match &claim.by {
+        By::Aim(aim) => Some(aim.wanted),
+        _ => None,
+    });
+    let margins = claimed.filter_map(|wanted| match wanted {
+        Wanted::NotInferior(of_claim, base) => Some((of_claim, base)),
+        _ => None,
+    });
+    assert_eq!(margins.collect::<Vec<_>>(), [(margin, DEFAULT); 2]);
+}
