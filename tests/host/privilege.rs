@@ -154,7 +154,7 @@ fn root_does_not_follow_a_configuration_of_another_user() {
     let run = || output(&mut host.run(&["-q"], &["echo", "ran"]));
     // Root's own: it is read.
     let first = said(&run(), 2, "");
-    assert!(first.contains("--cpus"), "{first}");
+    assert!(first.contains(&format!("{name}: table [run]: cpus: ")), "{first}");
     let refused = |rule: &str| {
         for command in [&["run", "-q", "--", "echo", "ran"][..], &["daemon"], &["sched"]] {
             let said = said(&output(&mut host.evenkeel(command)), 2, "");
@@ -166,7 +166,7 @@ fn root_does_not_follow_a_configuration_of_another_user() {
     refused("it belongs to user 65534, and evenkeel runs as user 0");
     // The caller may name it.
     let named = output(&mut host.evenkeel(["run", "-q", "--config", &name, "--", "echo", "ran"]));
-    assert!(said(&named, 2, "").contains("--cpus"), "{named:?}");
+    assert!(said(&named, 2, "").contains("table [run]: cpus: "), "{named:?}");
     std::os::unix::fs::chown(&config, Some(0), Some(0)).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     std::fs::set_permissions(&config, mode).unwrap();

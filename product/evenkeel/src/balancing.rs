@@ -41,6 +41,13 @@ pub fn balancing_options(options: &RunOptions, dry_run: bool) -> Result<Options>
             })
         }
     };
+    let runtimes = options.runtimes.clone().unwrap_or_default();
+    if runtimes.iter().any(String::is_empty) {
+        bail!(
+            "--runtimes: a name is empty: give files and functions like libmyspin.so,my_barrier, or \
+             leave it out"
+        );
+    }
     Ok(Options {
         policy,
         placement: match options.placement {
@@ -55,7 +62,7 @@ pub fn balancing_options(options: &RunOptions, dry_run: bool) -> Result<Options>
         },
         daemons: Vec::new(),
         dry_run,
-        runtimes: options.runtimes.clone().unwrap_or_default(),
+        runtimes,
         cpus: options.cpus.as_deref().map(cpu_list).transpose()?,
     })
 }
@@ -121,7 +128,8 @@ fn listed_cpus(name: &str) -> CpuSet {
 /// The source of the CPUs' speeds.
 ///
 /// # Errors
-/// The text names an unknown source, or a CPU that does not exist or is offline.
+/// The text names an unknown source, one that this machine does not have, or a CPU that does not exist
+/// or is offline.
 pub fn speed_source(text: Option<&str>) -> Result<SpeedSource> {
     Ok(match known_source(text)? {
         Some(source) => source,
@@ -147,8 +155,17 @@ fn known_source(text: Option<&str>) -> Result<Option<SpeedSource>> {
             anyhow!("--speed: {why}{also}")
         })?,
     };
-    if let SpeedSource::Given(speeds) = &source {
-        check_online(&speeds.keys().copied().collect()).context("--speed")?;
+    match &source {
+        SpeedSource::Auto => {}
+        SpeedSource::Given(speeds) => {
+            check_online(&speeds.keys().copied().collect()).context("--speed")?;
+        }
+        // Without sysfs it is not known what the CPUs have.
+        _ => {
+            if let Ok(machine) = Machine::from_sysfs(Path::new("/")) {
+                machine.with_speed(&source).context("--speed")?;
+            }
+        }
     }
     Ok(Some(source))
 }

@@ -163,7 +163,15 @@ pub enum ConfigCommand {
     Check(ConfigCheckArgs),
     /// Show all values that are set, as one file that has the same effect, and which file each comes
     /// from.
-    Show,
+    Show(ConfigShowArgs),
+}
+
+/// `evenkeel config show`.
+#[derive(Debug, Args)]
+pub struct ConfigShowArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `evenkeel config check`.

@@ -14,7 +14,7 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use evenkeel_journal::path_from_environment;
 use evenkeel_keel::{IasSettings, Zone};
 use schemars::JsonSchema;
@@ -67,6 +67,17 @@ fn default_files() -> Vec<PathBuf> {
         .or_else(|| Some(path_from_environment("HOME")?.join(".config")));
     let folders = [Some(PathBuf::from("/etc")), user];
     folders.into_iter().flatten().map(|folder| folder.join("evenkeel/config.toml")).collect()
+}
+
+/// The files one by one, the nearest one first: that of `--config`, or the default ones. One that is
+/// wrong, or that cannot be read again, as a pipe, is left out.
+fn one_by_one(asked_for: Option<&Path>) -> impl Iterator<Item = (PathBuf, Config)> {
+    let files = asked_for.map_or_else(default_files, |path| vec![path.to_owned()]);
+    let read = if asked_for.is_some() { read } else { read_default };
+    files.into_iter().rev().filter(|path| path.is_file()).filter_map(move |path| {
+        let config = parse(&read(&path).ok()??).ok()?;
+        Some((path, config))
+    })
 }
 
 /// A default file may be out of reach, since HOME is still that of root after `setpriv`: then it is left
@@ -156,33 +167,33 @@ fn check_is_trusted(file: &Metadata, own_uid: u32) -> Result<()> {
 /// # Errors
 /// It is no such text, or a field is invalid; the error names line and field.
 pub fn parse(text: &str) -> Result<Config> {
-    let mut config: Config = toml::from_str(text)?;
-    config.zone = by_main_names(config.zone)?;
-    turn_knobs(&mut Zone::default(), &config.zone)?;
+    let (config, wrong) = finish(toml::from_str(text)?);
+    wrong.into_iter().next().map_or(Ok(config), Err)
+}
+
+/// Renames the knobs from any of the paper's spellings to its main names, so that the nearer file wins
+/// with any spelling. An unknown name stays. And what is wrong beyond the kinds of values.
+fn finish(mut config: Config) -> (Config, Vec<Error>) {
+    let mut wrong = Vec::new();
+    for (spelling, value) in std::mem::take(&mut config.zone) {
+        let name = Zone::name_of(&spelling).map_or_else(|| spelling.clone(), str::to_owned);
+        let knob = ZoneOptions::from([(name.clone(), value)]);
+        wrong.extend(turn_knobs(&mut Zone::default(), &knob).err());
+        if config.zone.contains_key(&name) {
+            wrong.push(anyhow!(
+                "table [zone]: {name} is set twice, under two spellings: leave one out"
+            ));
+        }
+        config.zone.extend(knob);
+    }
     if let Some(folder) = config.cluster.records.as_deref().filter(|path| !path.is_absolute()) {
-        bail!(
+        wrong.push(anyhow!(
             "table [cluster]: records = \"{}\" depends on where a program is started: give a path that \
              begins with /",
             folder.display()
-        );
+        ));
     }
-    Ok(config)
-}
-
-/// Renames the knobs from any of the paper's spellings to its main names, so that the nearer file
-/// wins with any spelling. An unknown name stays, and is refused when the knobs are turned.
-///
-/// # Errors
-/// A knob is set under two of its spellings.
-fn by_main_names(knobs: ZoneOptions) -> Result<ZoneOptions> {
-    let mut named = ZoneOptions::new();
-    for (spelling, value) in knobs {
-        let name = Zone::name_of(&spelling).map_or_else(|| spelling.clone(), str::to_owned);
-        if named.insert(name.clone(), value).is_some() {
-            bail!("table [zone]: {name} is set twice, under two spellings: leave one out");
-        }
-    }
-    Ok(named)
+    (config, wrong)
 }
 
 /// Sets the knobs of table `[zone]`.

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::balancing::{balancing_options, machine, speed_source, warn_of_unknown_energy};
 use crate::cli::{DaemonArgs, DaemonOptions, JoinArgs, LeaveArgs};
+use crate::config::usable::blame;
 use crate::daemon_client::{ask_daemon, sockets};
 use crate::dead_sockets::remove_dead_sockets;
 use crate::irq::companion::Companion;
@@ -46,18 +47,20 @@ pub fn main(args: &DaemonArgs, file: Option<&Path>) -> Result<i32> {
         Ok(())
     };
     let look_after_interrupts = || companion.borrow_mut().look(&args.faults, Instant::now());
+    let named = |why| blame(why, file);
     let settings = || -> Result<Settings> {
         let (options, daemon) = read()?;
         // The balancer of a user's job has figures from root's daemon, as a run has. Other daemons ask
         // none: their programs are many.
         let daemons = if args.job.is_some() { sockets() } else { Vec::new() };
-        let options = Options { daemons, ..balancing_options(&options, args.dry_run)? };
+        let balancing = balancing_options(&options, args.dry_run).map_err(&named)?;
+        let options = Options { daemons, ..balancing };
         let names = daemon.names.into_iter().map(|name| name.0).collect();
         let cgroups = daemon.cgroups.into_iter().map(|cgroup| cgroup.0).collect();
         Ok(Settings { options, names, cgroups })
     };
     let (options, daemon) = read()?;
-    let machine = machine(speed_source(options.speed.as_deref())?)
+    let machine = machine(speed_source(options.speed.as_deref()).map_err(&named)?)
         .context("cannot balance without the CPUs in /sys/devices/system/cpu: mount sysfs")?;
     warn_of_unknown_energy(&options);
     let dir = runtime_dir()?;

@@ -85,6 +85,7 @@ use evenkeel_host::Origin;
 pub use evenkeel_journal::has_more_rights_than_caller;
 
 use crate::cli::{Cli, Command, IrqArgs, IrqPart, OTHER_NAMES};
+use crate::config::usable::blame;
 use crate::trace_file::TraceFile;
 
 /// Runs the command of this process. `origin` is the state of signals and streams before the Rust
@@ -183,13 +184,14 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
     if let Some(path) = cli.config.as_deref().filter(|_| !reads_it) {
         config::load(Some(path))?;
     }
+    let file = cli.config.as_deref();
     match cli.command {
         Command::Run(args) => {
-            let config = config::load(cli.config.as_deref())?;
-            run::main(args, config, origin)
+            let config = config::load(file)?;
+            run::main(args, config, origin).map_err(|why| blame(why, file))
         }
-        Command::Compare(args) => compare::main(&args, cli.config.as_deref()),
-        Command::Daemon(args) => daemon::main(&args, cli.config.as_deref()),
+        Command::Compare(args) => compare::main(&args, file),
+        Command::Daemon(args) => daemon::main(&args, file),
         Command::Join(args) => daemon::join_command(&args),
         Command::Leave(args) => daemon::leave_command(&args),
         Command::Watch(args) => watch::main(&args),
@@ -201,13 +203,16 @@ fn dispatch(cli: Cli, origin: Origin) -> Result<i32> {
         Command::Status(args) => status::main(&args),
         Command::Explain(args) => explain::main(&args),
         Command::Top(args) => top::main(&args),
-        Command::Cluster(args) => cluster::main(&args, cli.config.as_deref()),
+        Command::Cluster(args) => cluster::main(&args, file),
         Command::Undo(args) => undo::main(&args),
-        Command::Config(args) => config::report::main(&args.command, cli.config.as_deref()),
-        Command::Bugreport(args) => bugreport::main(&args, cli.config.as_deref()),
+        Command::Config(args) => config::report::main(&args.command, file),
+        Command::Bugreport(args) => bugreport::main(&args, file),
         Command::Generate(args) => generate::main(cli::command(), generate::SECTIONS, &args),
-        Command::Doctor(args) => doctor::main(args, cli.config.as_deref()),
-        Command::Sched(args) => sched::main(&args, &config::load(cli.config.as_deref())?, trace),
+        Command::Doctor(args) => doctor::main(args, file),
+        Command::Sched(args) => {
+            let config = config::load(file)?;
+            sched::main(&args, &config, trace).map_err(|why| blame(why, file))
+        }
         Command::Ias(args) => ias::main(&args),
         Command::Zone(args) => zone::main(&args),
         Command::Sais(args) => sais::main(args),

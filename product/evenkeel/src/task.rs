@@ -14,6 +14,7 @@ use clap::Parser;
 use evenkeel_host::{ChildError, Origin, RunError, exec};
 
 use crate::cli::{Cli, Command, RunArgs};
+use crate::config::usable::blame;
 use crate::{config, run, terminal};
 
 /// The path of the task's program.
@@ -68,7 +69,7 @@ impl Task {
         let args = self.arguments()?;
         match run::run_command(args, config::load(None)?, origin) {
             Ok(code) => Ok(code),
-            Err(run::Failure::Refused(why)) => Err(why),
+            Err(run::Failure::Refused(why)) => Err(blame(why, None)),
             Err(run::Failure::Run(RunError::NotStarted(why))) => Err(why.into()),
             Err(run::Failure::Run(why @ RunError::Lost(_))) => {
                 say(&why.to_string());

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail};
 use evenkeel_keel::Zone;
+use schemars::JsonSchema;
+use serde::Serialize;
 use toml::{Table, Value};
 
-use super::usable::check_all;
-use super::{Config, default_files, parse, read, read_default};
+use super::usable::wrong_in;
+use super::{Config, default_files, finish, parse, read, read_default};
 use crate::cli::ConfigCommand;
 
 /// The tables of a file, in the order in which they are shown.
@@ -25,8 +27,8 @@ struct Source {
 enum Content {
     /// It is not there.
     Absent,
-    /// It is not used, or is wrong, for this reason.
-    Wrong(String),
+    /// It is not used, or is wrong, for these reasons.
+    Wrong(Vec<String>),
     Right(Table),
 }
 
@@ -38,6 +40,42 @@ struct Entry {
 
 type Entries = BTreeMap<(usize, String), Entry>;
 
+/// The version of what `config show --json` prints.
+pub const FORMAT: u32 = 1;
+
+/// What `config show --json` prints.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Shown {
+    /// The version of this document.
+    format: u32,
+    /// The files that were looked for, the nearest one last.
+    files: Vec<ShownFile>,
+    /// The values that are set in them.
+    values: Vec<ShownValue>,
+}
+
+/// A file that was looked for.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ShownFile {
+    path: PathBuf,
+    /// Whether it is there.
+    exists: bool,
+}
+
+/// A value that holds.
+#[derive(Debug, Serialize, JsonSchema)]
+struct ShownValue {
+    /// The table, which is named for the command.
+    table: String,
+    /// The name of the option.
+    key: String,
+    /// As the file has it: a text, a number, a truth value or a list.
+    #[schemars(with = "serde_json::Value")]
+    value: Value,
+    /// The files that it comes from; several where lists are joined.
+    from: Vec<PathBuf>,
+}
+
 /// Checks or shows the configuration. Returns the exit code: 1 where a file is wrong.
 ///
 /// # Errors
@@ -45,7 +83,12 @@ type Entries = BTreeMap<(usize, String), Entry>;
 pub fn main(command: &ConfigCommand, asked_for: Option<&Path>) -> Result<i32> {
     match command {
         ConfigCommand::Check(args) => check(&args.files, asked_for),
-        ConfigCommand::Show => {
+        ConfigCommand::Show(args) if args.json => {
+            let sources = sources(&[], asked_for)?;
+            println!("{}", serde_json::to_string_pretty(&Shown::of(&sources)?)?);
+            Ok(0)
+        }
+        ConfigCommand::Show(_) => {
             print!("{}", shown(asked_for)?);
             Ok(0)
         }
@@ -83,11 +126,53 @@ impl Content {
         let text = match read(path) {
             Ok(Some(text)) => text,
             Ok(None) => return Self::Absent,
-            Err(why) => return Self::Wrong(format!("{why:#}")),
+            Err(why) => return Self::Wrong(vec![format!("{why:#}")]),
         };
-        match parse(&text).and_then(|_| Ok(text.parse::<Table>()?)) {
-            Ok(table) => Self::Right(table),
-            Err(why) => Self::Wrong(format!("{}: {why:#}", path.display())),
+        match text.parse::<Table>() {
+            Ok(table) if parse(&text).is_ok() => Self::Right(table),
+            Ok(_) => Self::Wrong(with_path(path, &wrong_entries(text))),
+            Err(why) => Self::Wrong(with_path(path, &[why.into()])),
+        }
+    }
+}
+
+fn with_path(path: &Path, wrong: &[Error]) -> Vec<String> {
+    wrong
+        .iter()
+        .map(|why| format!("{}: {}", path.display(), format!("{why:#}").trim_end()))
+        .collect()
+}
+
+/// What is wrong in a text of TOML, not only the first: what is told of is put out of sight, in lines
+/// that stay, until the rest can be read.
+fn wrong_entries(mut text: String) -> Vec<Error> {
+    let mut wrong = Vec::new();
+    loop {
+        let why = match toml::from_str(&text) {
+            Ok(config) => {
+                let (config, rest) = finish(config);
+                wrong.extend(rest);
+                wrong.extend(wrong_in(&config, false));
+                return wrong;
+            }
+            Err(why) => why,
+        };
+        let place = why.span().unwrap_or_default();
+        let start = text[..place.start].rfind('\n').map_or(0, |at| at + 1);
+        let rest = &text[start..];
+        // With the heading of a table, all of the table.
+        let end = if rest.trim_start().starts_with('[') {
+            rest.find("\n[")
+        } else {
+            text[place.end..].find('\n').map(|at| place.end + at - start)
+        };
+        let end = start + end.unwrap_or(rest.len());
+        let hidden = text[start..end].replace(|c| c != '\n', " ");
+        let is_new = hidden != text[start..end];
+        text.replace_range(start..end, &hidden);
+        wrong.push(why.into());
+        if !is_new {
+            return wrong;
         }
     }
 }
@@ -98,27 +183,26 @@ fn check(named: &[PathBuf], asked_for: Option<&Path>) -> Result<i32> {
     let are_together = named.is_empty() && asked_for.is_none();
     let mut farther = Config::default();
     for Source { path, content } in sources(named, asked_for)? {
-        let why = match content {
+        let wrong = match content {
             Content::Absent => {
                 println!("{}: does not exist", path.display());
                 continue;
             }
-            Content::Wrong(why) => Some(why),
+            Content::Wrong(wrong) => wrong,
             Content::Right(table) => {
                 let config = parse(&table.to_string())?.or(std::mem::take(&mut farther));
-                let wrong = check_all(&config).err();
-                if are_together && wrong.is_none() {
+                let wrong = with_path(&path, &wrong_in(&config, true));
+                if are_together && wrong.is_empty() {
                     farther = config;
                 }
-                wrong.map(|why| format!("{}: {why:#}", path.display()))
+                wrong
             }
         };
-        match why {
-            None => println!("{}: is right", path.display()),
-            Some(why) => {
-                code = 1;
-                println!("{why}");
-            }
+        if wrong.is_empty() {
+            println!("{}: is right", path.display());
+        } else {
+            code = 1;
+            println!("{}", wrong.join("\n"));
         }
     }
     Ok(code)
@@ -127,27 +211,47 @@ fn check(named: &[PathBuf], asked_for: Option<&Path>) -> Result<i32> {
 /// The configuration as a file: what would have the same effect as all files together, with where each
 /// value comes from.
 fn show(sources: &[Source]) -> Result<String> {
+    let Shown { files, values, .. } = Shown::of(sources)?;
     let mut text = String::new();
-    let mut entries = Entries::new();
-    for Source { path, content } in sources {
-        match content {
-            Content::Absent => writeln!(text, "# {}: does not exist", path.display())?,
-            Content::Wrong(why) => bail!("{why}"),
-            Content::Right(table) => {
-                writeln!(text, "# {}", path.display())?;
-                take_over(&mut entries, path, table);
-            }
-        }
+    for ShownFile { path, exists } in files {
+        let what = if exists { "" } else { ": does not exist" };
+        writeln!(text, "# {}{what}", path.display())?;
     }
     let mut last = None;
-    for ((table, key), Entry { value, from }) in entries {
-        if last.replace(table) != Some(table) {
-            writeln!(text, "\n[{}]", TABLES.get(table).copied().unwrap_or_default())?;
+    for ShownValue { table, key, value, from } in values {
+        if last.as_ref() != Some(&table) {
+            writeln!(text, "\n[{table}]")?;
+            last = Some(table);
         }
         let from: Vec<String> = from.iter().map(|path| path.display().to_string()).collect();
         writeln!(text, "{key} = {value}  # {}", from.join(", "))?;
     }
     Ok(text)
+}
+
+impl Shown {
+    /// # Errors
+    /// A file is wrong.
+    fn of(sources: &[Source]) -> Result<Self> {
+        let mut files = Vec::new();
+        let mut entries = Entries::new();
+        for Source { path, content } in sources {
+            match content {
+                Content::Absent => {}
+                Content::Wrong(wrong) => bail!("{}", wrong.join("\n")),
+                Content::Right(table) => take_over(&mut entries, path, table),
+            }
+            files.push(ShownFile {
+                path: path.clone(),
+                exists: matches!(content, Content::Right(_)),
+            });
+        }
+        let values = entries.into_iter().map(|((table, key), Entry { value, from })| {
+            let table = TABLES.get(table).copied().unwrap_or_default().to_owned();
+            ShownValue { table, key, value, from }
+        });
+        Ok(Self { format: FORMAT, files, values: values.collect() })
+    }
 }
 
 /// Adds the values of a nearer file, by the rules of `Config::or`.
@@ -241,6 +345,26 @@ mod tests {
         ] {
             assert!(text.contains(line), "{text}");
         }
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_named() {
+        let text = "[run]\nspeed = \"warp\"\nfoo = 3\ncpus = \"x\"\n[what]\na = 1\nb = 2\n\
+             [zone]\nbar = 1\nbalance_level = 77\n[cluster]\nrecords = \"near\"\n";
+        let wrong = wrong_entries(text.to_owned());
+        let wrong: Vec<String> = wrong.iter().map(|why| format!("{why:#}")).collect();
+        for words in [
+            "line 3, column 1",
+            "unknown field `what`",
+            "\"bar\": there is no such knob",
+            "balance_level \"77\"",
+            "table [cluster]: records = \"near\"",
+            "table [run]: cpus: \"x\"",
+            "table [run]: speed: speed \"warp\"",
+        ] {
+            assert_eq!(wrong.iter().filter(|why| why.contains(words)).count(), 1, "{wrong:?}");
+        }
+        assert_eq!(wrong.len(), 7, "{wrong:?}");
     }
 
     #[test]
