@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use evenkeel_host::daemon::remove_states_of_ended;
 use evenkeel_journal::{TaskRef, UndoOptions, UndoReport, runtime_dir};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -36,6 +37,7 @@ pub fn main(args: &UndoArgs) -> Result<i32> {
     let dir = runtime_dir()?;
     let mut report = evenkeel_journal::undo(&dir, options);
     remove_dead_sockets(&dir);
+    remove_states_of_ended(&dir);
     if args.killed {
         // That other balancers live is nothing that was left.
         report.live.clear();

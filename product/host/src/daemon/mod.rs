@@ -75,7 +75,7 @@ pub use metrics::{MetricsAddress, MetricsError, Pages, answer_metrics_request};
 pub use programs::Quota;
 pub use requests::DaemonRequest;
 pub use settings::Settings;
-pub use state::{DaemonState, STATE_FORMAT};
+pub use state::{DaemonState, STATE_FORMAT, remove_states_of_ended};
 pub use statistics::{RunPace, Statistics};
 pub use told::ToldProgram;
 

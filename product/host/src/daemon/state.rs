@@ -1,6 +1,7 @@
 //! The state of the daemon as a file, which it writes when SIGUSR1 comes: for a daemon that does not
 //! answer at its socket, or of which a report is wanted later. It lies beside the socket, replaces the
-//! one before, and no other user can read it, since it holds command lines.
+//! one before, and no other user can read it, since it holds command lines. The report may be made after
+//! a restart of the daemon, so the file stays at the daemon's end, until `evenkeel undo`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,6 +64,20 @@ impl DaemonState {
     }
 }
 
+/// The end of the file's name, in place of the socket's `.sock`.
+const STATE_END: &str = "-state.json";
+
+/// Removes the states of daemons that have ended: those that have no socket.
+pub fn remove_states_of_ended(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let stem = name.to_str().and_then(|name| name.strip_suffix(STATE_END));
+        if stem.is_some_and(|stem| !dir.join(format!("{stem}.sock")).exists()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// The file of a daemon.
 pub(super) struct StateFile {
     path: PathBuf,
@@ -71,10 +86,10 @@ pub(super) struct StateFile {
 }
 
 impl StateFile {
-    /// The file beside this socket, with `-state.json` in place of its ending. It need not exist.
+    /// The file beside this socket. It need not exist.
     pub fn beside(socket: &Path, ends_with_daemon: bool) -> Self {
         let stem = socket.file_stem().unwrap_or_default().to_string_lossy();
-        let path = socket.with_file_name(format!("{stem}-state.json"));
+        let path = socket.with_file_name(format!("{stem}{STATE_END}"));
         Self { path, ends_with_daemon }
     }
 
@@ -116,5 +131,20 @@ mod tests {
             drop(file);
             assert_eq!(dir.path().join(name).exists(), stays, "{name}");
         }
+    }
+
+    #[test]
+    fn the_states_of_ended_daemons_are_removed_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let stay = ["daemon.json", "job-8-state.json", "job-8.sock"];
+        for name in [&stay[..], &["daemon-state.json", "job-7-state.json"]].concat() {
+            fs::write(dir.path().join(name), "{}").unwrap();
+        }
+        remove_states_of_ended(dir.path());
+        let left = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut left: Vec<_> = left.collect();
+        left.sort();
+        assert_eq!(left, stay);
+        remove_states_of_ended(&dir.path().join("absent"));
     }
 }
