@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use evenkeel_cbinfo::Cbinfo;
 use evenkeel_machine::CpuSet;
-use nix::sys::resource::{Usage, UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
+use evenkeel_trial::foreign::cpu_ns;
+use nix::sys::resource::UsageWho;
 use nix::time::ClockId;
 use procfs::{CurrentSI, KernelStats};
 
@@ -187,21 +187,15 @@ pub fn approximate(online: &CpuSet, alive: &[u32]) -> Result<Reading> {
         reading.cpus.insert(cpu, times);
     }
     let ours = [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN];
-    let ours_ns: u64 =
-        ours.into_iter().filter_map(|processes| getrusage(processes).ok()).map(cpu_ns).sum();
+    let ours_ns: u64 = ours.into_iter().map(cpu_ns).sum();
     let alive_ns: u64 = alive.iter().map(|pid| run_ns(*pid)).sum();
     reading.foreign_ns -= i128::from(ours_ns + alive_ns);
     Ok(reading)
 }
 
-fn cpu_ns(usage: Usage) -> u64 {
-    let ns = usage.user_time().num_nanoseconds() + usage.system_time().num_nanoseconds();
-    ns.max(0) as u64
-}
-
 /// CPU time of children that have ended, in ns.
 pub fn children_cpu_ns() -> u64 {
-    getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0, cpu_ns)
+    cpu_ns(UsageWho::RUSAGE_CHILDREN)
 }
 
 /// CPU time of a living single-threaded process, in ns; 0 if it cannot be read.

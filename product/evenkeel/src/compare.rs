@@ -126,7 +126,7 @@ fn chosen(names: &[String]) -> Result<Vec<Contestant>> {
 }
 
 /// Foreign load is part of the user's machine, and often the very thing that is to be balanced: no run
-/// is repeated because of it. The pairing by rounds levels it out.
+/// is repeated because of it. The pairing by rounds levels it out, and the user is told of it.
 fn plan(args: &CompareArgs) -> Plan {
     let plan = match args.rounds {
         Some(rounds) => Plan::fixed(usize::from(rounds)),

@@ -14,6 +14,7 @@
 //! | `judge` | comparisons with the baseline and their verdicts |
 //! | `claim` | whether an interval shows what was claimed |
 //! | `command` | one command, run to its end: its time, and what it printed |
+//! | `foreign` | what other programs take of the machine during a run |
 //! | `interrupt` | Ctrl-C and its kind, noted |
 //! | `display` | progress on the terminal |
 //! | `page` | a report as one HTML file: style, tables, machine, command to repeat |
@@ -24,6 +25,7 @@ mod claim;
 pub mod command;
 mod course;
 pub mod display;
+pub mod foreign;
 pub mod interrupt;
 mod judge;
 pub mod page;

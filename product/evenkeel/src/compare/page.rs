@@ -106,6 +106,7 @@ mod tests {
             command: vec!["./<script>".to_owned()],
             version: "0",
             is_partial: false,
+            foreign_pct: None,
             rows,
             recommended: "evenkeel run -- './<script>'".to_owned(),
             sentence: "run ran 1.30x as fast as the kernel alone (1.20 - 1.40).".to_owned(),

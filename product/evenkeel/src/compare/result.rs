@@ -25,6 +25,9 @@ const RUNS_OF_AN_INTERVAL: usize = 6;
 /// Of a program that takes less time, in s, start-up is much of what is measured.
 const SHORT_S: f64 = 1.0;
 
+/// What other programs may take of the CPU time, in %, before it is said.
+const BUSY_PCT: f64 = 5.0;
+
 /// The version of [`Comparison`].
 pub const FORMAT: u32 = 1;
 
@@ -39,6 +42,8 @@ pub struct Comparison {
     pub version: &'static str,
     /// It was ended early by a signal.
     pub is_partial: bool,
+    /// What other programs took of the CPU time, the median of the runs, in the most disturbed row.
+    pub foreign_pct: Option<f64>,
     /// The baseline first, the baseline once more last.
     pub rows: Vec<Row>,
     /// The command line to use from now on.
@@ -119,6 +124,7 @@ impl Comparison {
             command: words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             version: env!("CARGO_PKG_VERSION"),
             is_partial: interrupt::asked().is_some(),
+            foreign_pct: record.lines.iter().filter_map(Line::foreign_pct).reduce(f64::max),
             recommended: line(best.map_or("", |(row, ..)| &row.contestant)),
             sentence,
             again: line_of_compare(args, turns.config()),
@@ -157,6 +163,12 @@ impl Comparison {
             notes.push(format!(
                 "The program takes {seconds:.3} s: start-up dominates so short a run, and a longer \
                  input tells more."
+            ));
+        }
+        if let Some(share) = self.foreign_pct.filter(|share| *share > BUSY_PCT) {
+            notes.push(format!(
+                "Other programs took {share:.0} % of the CPU time meanwhile: if that is not how the \
+                 machine always is, compare once more when it is quiet."
             ));
         }
         if self.is_partial {
@@ -354,6 +366,7 @@ pub mod tests {
             command: Vec::new(),
             version: "0",
             is_partial: false,
+            foreign_pct: None,
             sentence: nothing_is_better(&rows),
             rows,
             recommended: String::new(),
@@ -386,6 +399,7 @@ pub mod tests {
             command: Vec::new(),
             version: "",
             is_partial: false,
+            foreign_pct: None,
             rows: vec![long("run --threads 4"), again],
             recommended: "./app".to_owned(),
             sentence: "None.".to_owned(),
@@ -462,6 +476,14 @@ pub mod tests {
             comparison(vec![refused("run"), row("pinned", 1.2, Verdict::Better)]).has_verdict()
         );
         assert!(comparison(vec![row("run", 0.9, Verdict::Worse)]).has_verdict());
+    }
+
+    #[test]
+    fn a_busy_machine_is_told() {
+        let notes =
+            |foreign_pct| Comparison { foreign_pct, ..comparison(Vec::new()) }.notes().join("\n");
+        assert!(notes(Some(31.2)).starts_with("Other programs took 31 % of the CPU time"));
+        assert_eq!((notes(Some(1.0)), notes(None)), (String::new(), String::new()));
     }
 
     #[test]

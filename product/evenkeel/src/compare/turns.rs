@@ -14,7 +14,7 @@ use evenkeel_cbinfo::{Family, Runtimes};
 use evenkeel_host::Summary;
 use evenkeel_trial::command::{Failed, Running, TooLong};
 use evenkeel_trial::display::Display;
-use evenkeel_trial::{Better, Caller, Figure, Progress, Sample, Seat, Slot};
+use evenkeel_trial::{Better, Caller, Figure, Progress, Sample, Seat, Slot, foreign};
 use tempfile::TempDir;
 
 use super::contestant::Contestant;
@@ -120,6 +120,7 @@ impl Turns<'_> {
         let mut command = contestant.command(self.words, self.config, &summary)?;
         // Ctrl-C is for this process: it ends the program in order.
         command.process_group(0);
+        let before = foreign::Reading::now();
         let running = Running::start(&mut command)?;
         let mut output = running.output()?;
         let is_first = turn.round == 0 && turn.seat == Seat::Contestant(0);
@@ -145,10 +146,13 @@ impl Turns<'_> {
             }
             Ok(ended) => ended,
         };
+        let after = foreign::Reading::now();
         output.rewind()?;
         let printed = Printed::read(output).context("cannot read what the program printed")?;
         self.printed.entry(index).or_default().insert(printed);
         let mut sample = Sample::new([(TIME, ended.seconds)]);
+        let foreign = before.zip(after).map(|(before, after)| before.pct_until(&after));
+        sample.foreign_pct = foreign.unwrap_or(0.0);
         if contestant.has_summary() {
             let text = std::fs::read(&summary).context("evenkeel run wrote no summary")?;
             let summary: Summary = serde_json::from_slice(&text)?;
