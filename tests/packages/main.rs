@@ -3,6 +3,7 @@
 //! make. It never changes the systems in the cache: they are the lower layer of an overlay.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod header;
 mod system;
 
 use std::collections::BTreeSet;
@@ -52,6 +53,11 @@ fn files(system: &System) -> BTreeSet<String> {
         name.starts_with("status") || name.starts_with("available") || name.starts_with("lock")
     };
     found.lines().filter(|path| !is_of_dpkg(path)).map(str::to_owned).collect()
+}
+
+/// Of them, those that were not there before.
+fn left_since(before: &BTreeSet<String>, system: &System) -> Vec<String> {
+    files(system).difference(before).cloned().collect()
 }
 
 fn install_use_and_purge(suite: &str) {
@@ -118,8 +124,7 @@ fn install_use_and_purge(suite: &str) {
     system.run("grep -qx '# changed' /etc/evenkeel/config.toml");
     assert_eq!(system.run("command -v evenkeel || true"), "");
     system.run(&format!("{APT} purge --auto-remove evenkeel libevenkeel-dev"));
-    let left: Vec<_> = files(&system).difference(&before).cloned().collect();
-    assert_eq!(left, [] as [String; 0], "left after the purge");
+    assert_eq!(left_since(&before, &system), [] as [String; 0], "left after the purge");
 }
 
 #[test]
@@ -142,6 +147,18 @@ fn bookworm_installs_uses_and_purges_the_packages() {
 #[ignore = "needs packages and a clean system: make deb-test"]
 fn trixie_installs_uses_and_purges_the_packages() {
     install_use_and_purge("trixie");
+}
+
+#[test]
+#[ignore = "needs packages and a clean system: make deb-test"]
+fn bookworm_compiles_and_runs_a_program_with_the_header() {
+    header::compile_and_run("bookworm");
+}
+
+#[test]
+#[ignore = "needs packages and a clean system: make deb-test"]
+fn trixie_compiles_and_runs_a_program_with_the_header() {
+    header::compile_and_run("trixie");
 }
 
 /// A step that fails is seen, and leaves neither a mount nor a process.
