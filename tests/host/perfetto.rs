@@ -1,7 +1,7 @@
 //! What `run --perfetto` draws, and which files it, `irq run --perfetto` and `sched --perfetto` take.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use crate::support::*;
 use crate::trace::read;
@@ -37,17 +37,24 @@ fn a_trace_shows_threads_causes_and_decisions() {
     assert!(seen.annotations.iter().any(|name| name == "move 1"), "{seen:?}");
 }
 
-/// A run's, with tracks and events, and a simulation's, with switches of the kernel.
-#[test]
-fn traces_are_read_by_perfettos_own_schema() {
-    const TEST: &str = "traces_are_read_by_perfettos_own_schema";
+/// Reads a trace by Perfetto's own schema; none, and the test is skipped: it is not installed.
+fn perfettos_reader(test: &'static str) -> Option<impl Fn(&Path) -> Output> {
     let python = evenkeel_vm::cache().join("perfetto/bin/python");
     let mut ask = Command::new(&python);
     ask.args(["-c", "import perfetto.protos.perfetto.trace.perfetto_trace_pb2"]);
     if !python.exists() || !output(&mut ask).status.success() {
-        evenkeel_skip::skip(TEST, "no schema of Perfetto (scripts/setup perfetto installs it)");
-        return;
+        evenkeel_skip::skip(test, "no schema of Perfetto (scripts/setup perfetto installs it)");
+        return None;
     }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/check-trace");
+    Some(move |file: &Path| output(Command::new(&python).arg(&script).arg(file)))
+}
+
+/// A run's, with tracks and events, and a simulation's, with switches of the kernel.
+#[test]
+fn traces_are_read_by_perfettos_own_schema() {
+    const TEST: &str = "traces_are_read_by_perfettos_own_schema";
+    let Some(check) = perfettos_reader(TEST) else { return };
     let Some(_) = two_cpus(TEST) else { return };
     let host = Host::new();
     let traces = ["run.pftrace", "simulated.pftrace", "cut.pftrace"];
@@ -59,8 +66,6 @@ fn traces_are_read_by_perfettos_own_schema() {
     let words = ["sim", "run", "barrier:tasks=6,work=2ms,rounds=5", "--machine", "amc1"];
     let mut sim = host.evenkeel_lab(words);
     assert!(output(sim.arg("--perfetto").arg(&simulated)).status.success());
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/check-trace");
-    let check = |file: &Path| output(Command::new(&python).arg(&script).arg(file));
     for (file, has) in [(&run, " 0 switches"), (&simulated, " 0 tracks, 0 events")] {
         let checked = check(file);
         assert!(checked.status.success(), "{checked:?}");
@@ -235,4 +240,22 @@ fn a_trace_of_interrupts_is_whole_however_it_ends() {
     let seen = read(&path);
     assert!(seen.says("started") && !seen.says("ended"), "{seen:?}");
     host.undo();
+}
+
+#[test]
+fn a_trace_of_interrupts_is_read_by_perfettos_own_schema() {
+    const TEST: &str = "a_trace_of_interrupts_is_read_by_perfettos_own_schema";
+    if !needs_root(TEST) || !needs_no_irqbalance(TEST) {
+        return;
+    }
+    let Some(check) = perfettos_reader(TEST) else { return };
+    let host = Host::new();
+    let path = host.path("irq.pftrace");
+    let mut run = irq_run(&host, &path);
+    kill(run.id() as i32, libc::SIGTERM);
+    assert!(ended(&mut run).success());
+    let checked = check(&path);
+    assert!(checked.status.success(), "{checked:?}");
+    let said = text(&checked.stdout);
+    assert!(!said.contains(" 0 tracks") && !said.contains(" 0 events"), "{said}");
 }
