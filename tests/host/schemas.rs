@@ -62,6 +62,10 @@ fn runs_print_what_their_schemas_say() {
         assert!(!programs[0]["decisions"].as_array().unwrap().is_empty());
         check(command, &shown);
     }
+    let screen = printed(&host, &["top", "--json", "--interval", "100ms"]);
+    assert_eq!(screen["programs"].as_array().unwrap().len(), 1);
+    assert!(screen["cpus"]["figures"]["cpus"].as_array().unwrap().len() > 1);
+    check("top", &screen);
     assert!(worker.end().success());
     check("run", &json(&path));
     assert!(json(&path)["moves"].as_u64() > Some(0));
@@ -82,6 +86,11 @@ fn commands_that_look_print_what_their_schemas_say() {
     check("doctor", &printed(&host, &["doctor", "--watch", "10ms", "--json"]));
     check("irq-status", &printed(&host, &["irq", "status", "--watch", "10ms", "--json"]));
     check("irq-plan", &printed(&host, &["irq", "plan", "--watch", "10ms", "--json"]));
+    let path = host.path("config.toml");
+    std::fs::write(&path, "[run]\ncpus = \"0\"\n[zone]\nbalance_level = 2\n").unwrap();
+    let shown = printed(&host, &["config", "show", "--json", "--config", path.to_str().unwrap()]);
+    assert_eq!(shown["values"].as_array().unwrap().len(), 2);
+    check("config-show", &shown);
     check("sais-status", &printed(&host, &["sais", "status", "--json"]));
     check("sais-explain", &printed(&host, &["sais", "explain", "--json"]));
     let times = ["--cores", "4", "--servers", "8", "--process-us", "5", "--migrate-us", "9"];

@@ -344,6 +344,17 @@ fn what_once_moved_stands_until_undo() {
     assert_eq!(noise.affinity(), stood);
     let undone = host.undo();
     assert_eq!(noise.affinity(), all(), "{undone:#}");
+
+    // The same as lines of JSON.
+    pin_all(worker.pid, &home());
+    noise.send_home();
+    let words = ["irq", "once", "--watch", "1s", "--for", &pid, "--json"];
+    let said = text(&output(&mut host.evenkeel(words)).stdout);
+    let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    lines.iter().for_each(|line| check("irq-once", line));
+    assert!(noise.has_left() && lines.iter().any(|line| line["moved"].is_object()), "{said}");
+    let undone = host.undo();
+    assert_eq!(noise.affinity(), all(), "{undone:#}");
     assert!(worker.end().success());
 }
 

@@ -10,10 +10,12 @@ use evenkeel_invariants::Limits;
 use evenkeel_journal::affinity;
 use evenkeel_machine::CpuSet;
 use evenkeel_witness::{FAULT, report_fault};
+use serde_json::Value;
 
 use crate::hotplug::switch;
 use crate::invariants::UNEQUAL;
 use crate::scheduler::{Keel, loads, state};
+use crate::schema::check;
 use crate::storms::*;
 use crate::support::{EVENKEEL, NOBODY, all, just, kill, output, text, wait_for};
 use crate::trace::read;
@@ -129,6 +131,22 @@ fn top_shows_what_it_counts() {
     let [per_s, in_all] = [words[1], words[2]].map(|word| word.parse::<f64>().unwrap());
     assert!(per_s > 0.0 && in_all > 0.0, "{row}");
     assert!(words.len() > 4, "no meaning: {row}");
+
+    // And as JSON.
+    let json = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let shown = output(Command::new(EVENKEEL).args(["top", "--json"]).stdin(Stdio::null()));
+    let screen = json(&text(&shown.stdout));
+    check("top", &screen);
+    assert!(screen["keel"]["per_s"]["enqueue"].is_number(), "{screen}");
+    let mut monitor = Command::new(EVENKEEL);
+    monitor.args(["sched", "--monitor", "1", "--json"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut monitor = monitor.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(monitor.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    check("sched-monitor", &json(&line));
+    monitor.kill().unwrap();
+    monitor.wait().unwrap();
+
     let (code, why) = keel.end();
     assert_eq!(code, Some(0), "{why}");
     let said = top();

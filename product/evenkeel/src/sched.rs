@@ -15,6 +15,8 @@ use evenkeel_keel::{
     ServiceError, Statistics, Zone, grouped, run,
 };
 use evenkeel_machine::Machine;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use self::trace::Trace;
 use crate::cli::{SchedArgs, SchedOptions};
@@ -38,7 +40,7 @@ pub fn main(args: &SchedArgs, config: &Config, trace: Option<TraceFile>) -> Resu
         );
     }
     if let Some(seconds) = args.monitor {
-        return monitor(Duration::from_secs(seconds));
+        return monitor(Duration::from_secs(seconds), args.json);
     }
     let options = options(&args.options, config)?;
     if let (Order::Ias, Some(groups)) = (options.order, &config.ias.groups) {
@@ -167,12 +169,30 @@ pub fn report(exit: &Exit) -> i32 {
     }
 }
 
-fn monitor(every: Duration) -> Result<i32> {
+/// The version of a line of `--monitor --json`.
+pub const MONITOR_FORMAT: u32 = 1;
+
+/// A line of `--monitor --json`.
+#[derive(Serialize, JsonSchema)]
+pub struct Monitored<'a> {
+    /// The version of this line.
+    format: u32,
+    #[serde(flatten)]
+    statistics: &'a Statistics,
+}
+
+fn monitor(every: Duration, is_json: bool) -> Result<i32> {
     let mut earlier: Option<Statistics> = None;
     loop {
         let now: Statistics = serde_json::from_value(ask_keel(&Request::new("stats"), "")?)?;
-        if let Some(earlier) = &earlier {
-            match writeln!(std::io::stdout(), "{}", now.line_since(earlier)) {
+        let line = if is_json {
+            let monitored = Monitored { format: MONITOR_FORMAT, statistics: &now };
+            Some(serde_json::to_string(&monitored)?)
+        } else {
+            earlier.as_ref().map(|earlier| now.line_since(earlier))
+        };
+        if let Some(line) = line {
+            match writeln!(std::io::stdout(), "{line}") {
                 // The reader has closed the pipe.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(0),
                 other => other?,

@@ -16,7 +16,8 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-use crate::{cluster, compare, explain, ias, irq, run, sais, status, undo, zone};
+use crate::config::report;
+use crate::{cluster, compare, explain, ias, irq, run, sais, sched, status, top, undo, zone};
 
 /// What a command prints as JSON.
 pub struct Output {
@@ -30,7 +31,7 @@ pub struct Output {
 }
 
 /// All of them, by the name of the schema.
-pub const OUTPUTS: [Output; 17] = [
+pub const OUTPUTS: [Output; 21] = [
     output(
         "cluster-report",
         cluster::FORMAT,
@@ -43,6 +44,7 @@ pub const OUTPUTS: [Output; 17] = [
         "evenkeel compare --json FILE",
         schema::<compare::Comparison>,
     ),
+    output("config-show", report::FORMAT, "evenkeel config show --json", schema::<report::Shown>),
     output(
         "daemon-state",
         daemon::STATE_FORMAT,
@@ -58,6 +60,7 @@ pub const OUTPUTS: [Output; 17] = [
         schema::<explain::GateAnswers>,
     ),
     output("ias-show", ias::FORMAT, "evenkeel ias show --json", schema::<ias::Shown>),
+    output("irq-once", 1, "evenkeel irq once --json", schema::<IrqLine>),
     output("irq-plan", irq::PLAN_FORMAT, "evenkeel irq plan --json", schema::<irq::Planned>),
     output("irq-run", 1, "evenkeel irq run --json", schema::<IrqLine>),
     output("irq-status", irq::STATUS_FORMAT, "evenkeel irq status --json", schema::<irq::Status>),
@@ -75,12 +78,19 @@ pub const OUTPUTS: [Output; 17] = [
         "evenkeel sais status --json",
         schema::<sais::Status>,
     ),
+    output(
+        "sched-monitor",
+        sched::MONITOR_FORMAT,
+        "evenkeel sched --monitor SEC --json",
+        schema::<sched::Monitored<'static>>,
+    ),
     output("status", status::FORMAT, "evenkeel status --json", schema::<status::Programs>),
+    output("top", top::FORMAT, "evenkeel top --json", schema::<top::Printed<'static>>),
     output("undo", undo::FORMAT, "evenkeel undo --json", schema::<undo::Undone<'static>>),
     output("zone-get", zone::FORMAT, "evenkeel zone get --json", schema::<zone::Knobs>),
 ];
 
-/// A line of `irq run`.
+/// A line of `irq run` and `irq once`.
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[allow(dead_code, reason = "it describes what two places print")]
@@ -89,7 +99,7 @@ enum IrqLine {
     Event(Event),
     /// The last line.
     Undone {
-        /// What was taken back at the end.
+        /// What was taken back at the end, or for what else no move stands.
         undone: Box<UndoReport>,
     },
 }
@@ -257,11 +267,13 @@ mod tests {
         }
     }
 
-    /// A reader of a file that was kept for long has nothing else to go by. `irq run` prints lines: what
-    /// happened, one by one.
+    /// A reader of a file that was kept for long has nothing else to go by. `irq run` and `irq once`
+    /// print lines: what happened, one by one.
     #[test]
     fn each_document_is_an_object_that_tells_its_version() {
-        for output in OUTPUTS.iter().filter(|output| output.name != "irq-run") {
+        for output in
+            OUTPUTS.iter().filter(|output| !["irq-once", "irq-run"].contains(&output.name))
+        {
             let schema = output.schema();
             assert_eq!(schema["type"], "object", "{}", output.name);
             assert_eq!(schema["properties"]["format"]["type"], "integer", "{}", output.name);

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::layout::{COUNTERS, RawCapability, RawCpuState};
 
 /// The state of a CPU at this moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuStatistics {
     /// The number of its tasks that run or wait.
     pub runnable: u64,
@@ -23,7 +24,7 @@ pub struct CpuStatistics {
 }
 
 /// All figures. The counters count from the first load of the keel.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Statistics {
     /// The policies: order, gate, balance.
     pub policies: [String; 3],

@@ -85,7 +85,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("Whether the daemon answers:", "evenkeel status --daemon"),
         ],
     ),
-    ("evenkeel-top", &[("One screen as text, without a terminal:", "evenkeel top --once")]),
+    (
+        "evenkeel-top",
+        &[
+            ("One screen as text, without a terminal:", "evenkeel top --once"),
+            ("The same for a program:", "evenkeel top --json"),
+        ],
+    ),
     (
         "evenkeel-explain",
         &[

@@ -109,6 +109,9 @@ pub struct IrqOnceArgs {
     /// Have a running irqbalance leave the moved lines alone, until `evenkeel undo`.
     #[arg(long)]
     pub take_over: bool,
+    /// Print each move as a line of JSON, and where none stands, what was taken back.
+    #[arg(long)]
+    pub json: bool,
     /// For fault tests.
     #[command(flatten)]
     pub faults: FaultArgs,

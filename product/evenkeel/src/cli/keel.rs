@@ -26,6 +26,9 @@ pub struct SchedArgs {
     #[arg(long, value_name = "SEC", conflicts_with_all = ["stats", "load_only"],
           value_parser = whole_number::<u64>(1..=3600))]
     pub monitor: Option<u64>,
+    /// Print each such line as JSON: all counters since the keel was loaded.
+    #[arg(long, requires = "monitor")]
+    pub json: bool,
     /// Only let the kernel verify the scheduler; do not run it.
     #[arg(long)]
     pub load_only: bool,

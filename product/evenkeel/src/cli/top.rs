@@ -11,6 +11,9 @@ pub struct TopArgs {
     /// terminal.
     #[arg(long)]
     pub once: bool,
+    /// Print the same once as JSON.
+    #[arg(long)]
+    pub json: bool,
     /// Time between two readings, 100ms to 60s.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = reading_time)]
     pub interval: Interval,

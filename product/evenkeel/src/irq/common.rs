@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::time::Duration;
 
-use evenkeel_irq::{Accounting, Aim, Cpu, Snapshot};
+use anyhow::Result;
+use evenkeel_irq::{Accounting, Aim, Cpu, Event, Snapshot};
 use evenkeel_journal::UndoReport;
 
 use crate::cli::Interval;
@@ -42,10 +43,29 @@ pub fn why_none(aim: Aim, cpus: &[Cpu]) -> String {
     why.to_owned()
 }
 
-/// What was taken back, and what could not be.
-pub fn say_report(report: &UndoReport) {
-    taken_back(report).iter().for_each(|line| say(line));
+/// Says what happened, in words or as a line of JSON.
+///
+/// # Errors
+/// JSON cannot hold it.
+pub fn say_event(event: &Event, is_json: bool) -> Result<()> {
+    let line = if is_json { serde_json::to_string(event)? } else { event.to_string() };
+    say(&line);
+    Ok(())
+}
+
+/// Says what was taken back, in words or as a line of JSON, and what could not be.
+///
+/// # Errors
+/// JSON cannot hold it.
+pub fn say_report(report: &UndoReport, is_json: bool) -> Result<()> {
+    let lines = if is_json {
+        vec![serde_json::to_string(&serde_json::json!({ "undone": report }))?]
+    } else {
+        taken_back(report)
+    };
+    lines.iter().for_each(|line| say(line));
     report.errors.iter().for_each(|why| warn(&why.to_string()));
+    Ok(())
 }
 
 /// What was taken back and what was left, in words, without what could not be.

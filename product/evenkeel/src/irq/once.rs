@@ -8,7 +8,9 @@ use evenkeel_control::ServiceSignals;
 use evenkeel_irq::{Accounting, Event, Mover, Observer, Program, once};
 use evenkeel_journal::{failpoint, runtime_dir};
 
-use super::common::{WATCHING, say, say_report, source_of_figures, time, warn, why_none};
+use super::common::{
+    WATCHING, say, say_event, say_report, source_of_figures, time, warn, why_none,
+};
 use super::gate::{enter, reason_against_aim};
 use super::signals::is_told_to_end;
 use crate::cli::IrqOnceArgs;
@@ -59,20 +61,24 @@ pub fn main(args: &IrqOnceArgs) -> Result<i32> {
     let events = match once(snapshot, args.mode, &mut mover) {
         Ok(events) => events,
         Err(why) => {
-            say_report(&mover.close());
+            say_report(&mover.close(), args.json)?;
             return Err(why.into());
         }
     };
-    events.iter().for_each(|event| say(&event.to_string()));
+    events.iter().try_for_each(|event| say_event(event, args.json))?;
     let moves = events.iter().filter(|event| matches!(event, Event::Moved(_))).count();
     let tables = events.iter().filter(|event| matches!(event, Event::Spread(_))).count();
     if moves + tables == 0 {
-        say(&format!("Nothing is moved: {why_none}."));
-        say_report(&mover.close());
+        if !args.json {
+            say(&format!("Nothing is moved: {why_none}."));
+        }
+        say_report(&mover.close(), args.json)?;
         return Ok(0);
     }
     mover.persist()?;
-    what_stands(moves, tables).iter().for_each(|line| say(line));
+    if !args.json {
+        what_stands(moves, tables).iter().for_each(|line| say(line));
+    }
     Ok(0)
 }
 

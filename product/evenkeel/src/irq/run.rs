@@ -10,7 +10,7 @@ use evenkeel_journal::{UndoReport, failpoint, runtime_dir};
 use evenkeel_machine::CpuSet;
 use serde::Serialize;
 
-use super::common::{say, say_report, time, warn};
+use super::common::{say, say_event, say_report, time, warn};
 use super::gate::{enter, reason_against_aim};
 use super::signals::is_told_to_end;
 use super::trace::{Seen, Trace};
@@ -75,23 +75,12 @@ impl Talk {
 
     fn event(&mut self, event: &Event) -> Result<()> {
         self.trace.event(event);
-        if self.is_json {
-            say(&serde_json::to_string(event)?)
-        } else {
-            say(&event.to_string())
-        }
-        Ok(())
+        say_event(event, self.is_json)
     }
 
     fn end(&mut self, report: &UndoReport) -> Result<()> {
         self.trace.end(report);
-        if self.is_json {
-            say(&serde_json::to_string(&serde_json::json!({ "undone": report }))?);
-            report.errors.iter().for_each(|why| warn(&why.to_string()));
-        } else {
-            say_report(report);
-        }
-        Ok(())
+        say_report(report, self.is_json)
     }
 }
 

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 
 use evenkeel_irq::queue_of_handler;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// From here on a counter of the kernel, which has 32 bits, may begin again at 0 before the next
 /// reading.
@@ -14,7 +16,8 @@ const NEAR_BEGIN: u64 = 1 << 30;
 const TURN: u64 = 1 << 32;
 
 /// Which file a line is from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// /proc/interrupts.
     Interrupt,
@@ -36,7 +39,7 @@ struct Line {
 }
 
 /// How often one line came.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Rate {
     /// A line or a softirq.
     pub kind: Kind,

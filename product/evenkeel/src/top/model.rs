@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use evenkeel_host::doctor::Asymmetry;
 use evenkeel_host::{Accounting, Gain, ProgramStatus, Proven, ThreadTimes};
 use evenkeel_keel::Statistics;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::interrupts::Rate;
 
@@ -31,9 +33,10 @@ pub struct Model {
 }
 
 /// The online CPUs.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 pub struct Cpus {
     /// Number and relative speed, 1..=1024.
+    #[serde(skip)]
     pub speeds: Vec<(u32, u32)>,
     /// What they gave in the last interval; none: no interval has passed yet.
     pub figures: Option<Asymmetry>,
@@ -53,13 +56,14 @@ pub struct Program {
 }
 
 /// The keel that runs.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 pub struct Keel {
     /// Its policies, its counters since it was loaded, and its CPUs.
     pub statistics: Statistics,
     /// How often each counter went up in a second; empty: no interval has passed yet.
     pub per_s: BTreeMap<String, f64>,
     /// What the counters mean.
+    #[serde(skip)]
     pub meanings: BTreeMap<String, String>,
     /// The last answers of its gate, oldest first.
     pub answers: Vec<evenkeel_keel::Decision>,
