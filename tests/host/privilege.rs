@@ -369,7 +369,7 @@ fn an_executable_with_capabilities_ignores_paths_in_the_environment() {
     std::os::unix::fs::chown(&config, Some(NOBODY), Some(NOBODY)).unwrap();
     let words = ["run", "-q", "--accounting", "procfs", "--", "echo", "ran"];
     // Without capabilities the user's configuration is read.
-    assert!(said(&output(&mut as_nobody(&host, &words)), 2, "").contains("--cpus"));
+    assert!(said(&output(&mut as_nobody(&host, &words)), 2, "").contains("table [run]: cpus: "));
     let product = product.to_str().unwrap();
     said(&output(&mut by_nobody(&host, &[&[product], &words[..]].concat())), 0, "ran\n");
     assert!(!host.runtime().join("run").exists(), "XDG_RUNTIME_DIR was used");
