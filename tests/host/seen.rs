@@ -119,14 +119,17 @@ fn the_daemon_writes_its_state_when_asked_by_a_signal() {
         let file = path.metadata().unwrap();
         assert_eq!((file.mode() & 0o777, file.uid()), (0o600, nix::unistd::geteuid().as_raw()));
     }
-    // It goes on, and the file stays for a report, also one after a restart. Then an undo removes it.
+    // It goes on, and the file stays for a report, also one after a restart. Then an undo removes it,
+    // even if that daemon was killed and its socket is still there.
     assert_eq!(host.status().len(), 1);
     worker.let_end();
     host.undo();
     assert!(path.exists());
     daemon.end();
-    Daemon::start(&host, &[]).end();
-    assert!(path.exists());
+    let mut daemon = Daemon::start(&host, &[]);
+    daemon.child.kill().unwrap();
+    daemon.child.wait().unwrap();
+    assert!(path.exists() && daemon.socket.exists());
     host.undo();
     assert!(!path.exists());
 }

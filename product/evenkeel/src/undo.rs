@@ -37,6 +37,7 @@ pub fn main(args: &UndoArgs) -> Result<i32> {
     let dir = runtime_dir()?;
     let mut report = evenkeel_journal::undo(&dir, options);
     remove_dead_sockets(&dir);
+    // A daemon that was killed has no socket from here on.
     remove_states_of_ended(&dir);
     if args.killed {
         // That other balancers live is nothing that was left.
