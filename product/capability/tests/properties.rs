@@ -105,10 +105,12 @@ fn any_task(tid: u32) -> impl Strategy<Value = TaskView> {
 
 fn any_seen() -> impl Strategy<Value = Seen> {
     let barriers = prop::option::of((0..200u32, 0..=INTERVAL_NS));
-    (any::<bool>(), any::<bool>(), barriers).prop_map(|(spinning, redefined, barriers)| Seen {
+    let kinds = (any::<bool>(), any::<bool>(), any::<bool>());
+    (kinds, barriers).prop_map(|((spinning, redefined, asked), barriers)| Seen {
         spinning,
         may_be_told: !spinning,
         redefined,
+        asked,
         barriers: barriers.map(|(count, observed_ns)| Barriers { count, observed_ns }),
     })
 }

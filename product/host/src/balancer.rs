@@ -410,7 +410,14 @@ impl Balancer {
         };
         let mut snapshot = self.observer.snapshot(&program.last, &[number], &usable, freedom)?;
         // Figures in clock ticks are too coarse to measure a split by.
-        snapshot.seen.spinning |= self.accounting.is_exact() && program.waits_asleep();
+        if self.accounting.is_exact() && program.has_asked_threads() {
+            let seen = &mut snapshot.seen;
+            (seen.spinning, seen.asked, seen.redefined) = (true, true, false);
+            // They sleep while they wait: what samples take for spinning is the runtime's own work.
+            for task in &mut snapshot.tasks {
+                (task.spun_ns, task.samples, task.changes) = (0, 0, 0);
+            }
+        }
         Some(snapshot)
     }
 

@@ -140,8 +140,8 @@ impl Program {
         }
     }
 
-    /// Whether threads that wait are known to sleep, so that none spins.
-    pub(crate) fn waits_asleep(&self) -> bool {
+    /// Whether it runs the threads that it was told to: those that wait are known to sleep, none spins.
+    pub(crate) fn has_asked_threads(&self) -> bool {
         self.threads.as_ref().is_some_and(ThreadWatch::has_full)
     }
 

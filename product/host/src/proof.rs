@@ -6,6 +6,7 @@
 //! | a split of more tasks than CPUs, which is pinned | windows with and without (`proof/split.rs`) |
 //! | exchanges of one task for each CPU; a critical task | the rates of the CPUs (`proof/rates.rs`) |
 //! | a split within a phase that is longer than a window | not at all: `unverified` |
+//! | a split of threads that the user asked for | not at all: it is held, and `compare` shows its gain |
 //! | shares of loops | windows with and without (`proof/loops.rs`) |
 //! | all else; and where spinning is not seen | not at all: `unverified` |
 //!
@@ -51,6 +52,8 @@ const LEAST_INTERVAL_NS: u64 = 20_000_000;
 const PAPER: &str = "the paper's policy moves tasks in every interval, whatever that gains";
 const EFFICIENT: &str = "less energy was asked for, whatever pace that costs";
 const LONG: &str = "its phases are longer than the windows in which a split is measured";
+const ASKED: &str =
+    "the threads were asked for, so their split stays; `evenkeel compare` measures it";
 const ROOM: &str = "tasks moved only to CPUs with more room, as the kernel could have done";
 
 /// Measures what moves and pins gain in one program.
@@ -64,6 +67,8 @@ pub(crate) struct Proof {
     own_cpu_ns: Option<u64>,
     /// Moves or pins were wanted.
     was_used: bool,
+    /// A split of threads that the user asked for was held.
+    was_held: bool,
     unverified: Option<&'static str>,
 }
 
@@ -76,6 +81,7 @@ impl Proof {
             rates: Rates::default(),
             own_cpu_ns: None,
             was_used: false,
+            was_held: false,
             unverified: None,
         }
     }
@@ -97,6 +103,7 @@ impl Proof {
         }
         let (is_on, left_ns) = self.split.judge(self.now_ns, snapshot, plan);
         if wants_split {
+            self.was_held |= snapshot.seen.asked;
             if !is_on {
                 let reason = match self.split.windows.progress.stage {
                     Stage::Withdrawn { .. } => withdrawn(&self.split.windows.sequence, 1.0),
@@ -147,16 +154,18 @@ impl Proof {
             self.rates.evenness(),
         );
         // The lever of which more is known.
-        let is_split =
-            split.1.samples() > rates.1.samples() || matches!(split.0, Stage::Gains | Stage::Trial);
+        let is_split = self.was_held
+            || split.1.samples() > rates.1.samples()
+            || matches!(split.0, Stage::Gains | Stage::Trial);
         let (stage, sequence, by, factor) = if is_split { split } else { rates };
         let mut gain = Gain::of(stage, sequence, by, factor, self.was_used);
         let windows = &self.split.windows;
         gain.off_pct = windows.off_pct();
         if windows.is_unverified || gain.proven == Proven::Unverified {
+            let asked = self.was_held.then_some(ASKED);
             let long = (windows.on_ns > 0 && self.split.is_long()).then_some(LONG);
             let unseen = windows.is_unverified.then_some(UNSEEN);
-            let why = long.or(unseen).or(self.unverified);
+            let why = asked.or(long).or(unseen).or(self.unverified);
             gain.why = Some(why.unwrap_or(UNSEEN).to_owned());
         }
         gain

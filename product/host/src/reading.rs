@@ -187,6 +187,7 @@ impl ProgramReading {
             spinning,
             may_be_told: !spinning && now.may_be_told && is_sampled,
             redefined: now.changes != then.changes,
+            asked: false,
             barriers: (observed_ns > 0)
                 .then(|| Barriers { count: u32::try_from(count).unwrap_or(u32::MAX), observed_ns }),
         }

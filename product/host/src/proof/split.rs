@@ -4,6 +4,10 @@
 //! what they are to measure, and show nothing, since a kernel that pulls tasks at the end of a phase
 //! makes good for an uneven split. The pins then stay, and their gain is unverified. So it is where no
 //! window tells a pace.
+//!
+//! The split of threads that the user asked for (`--threads`) is held: the kernel spreads threads anew
+//! only some time after their pins are gone, so windows without cost more than they show. Such threads
+//! cannot be taken away either, so what they gain is shown by `compare` only.
 
 use evenkeel_capability::{Plan, Reason, Snapshot};
 
@@ -39,6 +43,11 @@ impl Split {
             return (false, u64::MAX);
         }
         let was_short = self.note_phase(plan);
+        if snapshot.seen.asked {
+            self.windows.progress.stage = Stage::Idle;
+            self.windows.stay_on();
+            return (true, u64::MAX);
+        }
         let progress = &mut self.windows.progress;
         let is_withdrawn = matches!(progress.stage, Stage::Withdrawn { .. });
         let may_try = progress.may_try(now_ns, snapshot);

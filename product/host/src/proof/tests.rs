@@ -94,6 +94,8 @@ struct Crowd {
     is_seen: bool,
     /// In the next interval tasks are found to wait in other places.
     is_redefined: bool,
+    /// Its user asked for so many tasks.
+    is_asked: bool,
     /// In one of so many intervals the plan has no pins.
     gap: Option<u64>,
     steps: u64,
@@ -113,6 +115,7 @@ impl Crowd {
             percents: [60, 100],
             is_seen: true,
             is_redefined: false,
+            is_asked: false,
             gap: None,
             steps: 0,
             is_on: false,
@@ -138,7 +141,12 @@ impl Crowd {
             interval_ns,
             cpus: vec![cpu(0, one, interval_ns), cpu(1, other, interval_ns)],
             tasks: (0..8).map(|tid| task(tid, u32::from(tid > 2), run_ns, work_ns)).collect(),
-            seen: Seen { spinning: self.is_seen, redefined, ..Seen::default() },
+            seen: Seen {
+                spinning: self.is_seen,
+                redefined,
+                asked: self.is_asked,
+                ..Seen::default()
+            },
         };
         let pins = (0..8).map(|tid| Pin { task: id(tid), cpu: u32::from(tid > 2) });
         let is_gap = self.gap.is_some_and(|gap| self.steps.is_multiple_of(gap));
@@ -175,6 +183,23 @@ fn a_gain_is_shown_soon_and_measured_at_little_cost() {
         assert!(gain.low.unwrap() < with && with < gain.high.unwrap(), "{gain:?}");
         assert!(gain.off_pct <= 5.0, "{gain:?}");
         assert!(gain.to_string().starts_with(&format!("ran {ratio:.2}x as fast as without (")));
+    }
+}
+
+#[test]
+fn a_split_of_tasks_that_were_asked_for_is_held_and_claims_nothing() {
+    for with in [1.3, 0.9] {
+        let mut crowd = Crowd { is_asked: true, ..Crowd::new(7, with, 0.05) };
+        crowd.step();
+        let begun_ns = crowd.now_ns;
+        let gain = crowd.run(20);
+        assert_eq!((gain.proven, gain.ratio, gain.off_pct), (Proven::Unverified, None, 0.0));
+        assert_eq!(crowd.on_ns, crowd.now_ns - begun_ns, "a window without");
+        assert!(gain.to_string().contains("`evenkeel compare` measures it"), "{gain}");
+        // On CPUs that are alike nothing is held.
+        crowd.percents = [100, 100];
+        crowd.step();
+        assert!(!crowd.is_on);
     }
 }
 
