@@ -11,7 +11,8 @@
 //! 2. *Lag* (`lag/exchange.rs`): a task that is behind changes places with one that is ahead on a
 //!    faster CPU, when the lag is worth the two moves.
 //! 3. *Criticality* (`lag/critical.rs`): in phases that are too short for step 2, the task that the
-//!    others wait for gets a faster CPU, once.
+//!    others wait for gets a faster CPU, once. In a split, tasks change places so that the work on each
+//!    CPU is what the CPU is worth (`lag/even.rs`).
 //! 4. *Interval*: the faster the lag grows, the nearer the end of a long phase (`lag/phases.rs`), and
 //!    the shorter the phases (`lag/turns.rs`), the sooner the next look; at rest one second. Where tasks
 //!    wait for each other too often for any move, looks become rare.
@@ -39,6 +40,7 @@ mod active;
 mod barrier;
 mod critical;
 mod efficient;
+mod even;
 mod exchange;
 mod loads;
 mod memory;
@@ -85,8 +87,8 @@ pub(crate) fn plan(snapshot: &Snapshot, state: &mut LagState) -> Plan {
     let short = active.iter().filter(|task| task.phase_ns.is_some()).count();
     let is_long = short * 2 < active.len();
     // Where tasks sleep at the end of long phases, CPUs that have none left pull others that are free,
-    // which evens out more than a split does.
-    let is_pulled = is_long && state.slept_lately();
+    // which evens out more than a split does: unless there are so many tasks for the sake of a split.
+    let is_pulled = is_long && state.slept_lately() && !snapshot.seen.asked;
     let may_split = (state.sees_waiting() && !is_pulled).then_some(tolerance_ppm);
     let mut deal = Deal::new(state.cpus(), active, may_split);
     if let Some(gathering) = efficient::gather(&mut deal, &parameters) {
@@ -228,7 +230,9 @@ fn act(
     match deal.phase_ns() {
         Some(phase_ns) => {
             plan.reasons.push(Reason::PhasesTooShort { phase_ns });
-            if !deal.is_split {
+            if deal.is_split {
+                even::change_places(deal, &mut plan.moves);
+            } else {
                 critical::change_places(deal, tolerance_ppm, &mut plan.moves);
             }
             if plan.moves.is_empty() {

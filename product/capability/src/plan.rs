@@ -101,6 +101,14 @@ pub enum Reason {
         /// Rate of the CPU that it migrates to.
         to_ppm: u64,
     },
+    /// Lag: the task changes places with one of another part of the work, so that what the tasks of each
+    /// CPU have to do is what the CPU is worth.
+    Uneven {
+        /// What it receives for work.
+        work_ppm: u64,
+        /// What its partner does.
+        partner_ppm: u64,
+    },
     /// Lag, with a preference for less energy: the task's work needs less on another CPU.
     LessEnergy {
         /// Rate of the CPU that it leaves.
@@ -203,6 +211,7 @@ impl Reason {
             Self::MoreRoom { .. } => "more-room",
             Self::Critical { .. } => "critical",
             Self::Slack { .. } => "slack",
+            Self::Uneven { .. } => "uneven",
             Self::LessEnergy { .. } => "less-energy",
             Self::Gathered { .. } => "gathered",
             Self::NoActiveTask => "no-active-task",
@@ -312,6 +321,13 @@ impl fmt::Display for Reason {
                 pct(work_ppm),
                 pct(from_ppm),
                 pct(to_ppm)
+            ),
+            Self::Uneven { work_ppm, partner_ppm } => write!(
+                f,
+                "changes places, so that the work on each CPU is what it is worth: it works {:.1} % of \
+                 the time of a CPU, its partner {:.1} %",
+                pct(work_ppm),
+                pct(partner_ppm)
             ),
             Self::LessEnergy { from_ppm, to_ppm } => write!(
                 f,

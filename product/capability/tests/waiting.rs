@@ -203,9 +203,12 @@ fn a_split_is_made_within_two_intervals_and_held() {
         (&[100, 50, 50], 8, &[4, 2, 2]),
     ] {
         let machine = cores(percents);
-        for (sleeps, work_ms) in [(true, 2), (false, 2), (true, 10), (false, 400)] {
+        // A kernel that pulls tasks at the end of long phases makes good for no split: it is held there
+        // where the user asked for so many tasks.
+        for (sleeps, work_ms) in [(true, 2), (false, 2), (true, 10), (false, 400), (true, 400)] {
             let program = Program {
                 sleeps,
+                is_asked: sleeps && work_ms > 100,
                 kernel_balances: true,
                 ..phases(tasks, work_ms, 6_000 / tasks as u64)
             };
@@ -274,6 +277,39 @@ fn any_number_of_threads_for_each_cpu_is_split_as_well_as_whole_threads_can_be()
             let (rate, best) = (least_rate(&percents, &counts), best_rate(&percents, tasks));
             // No task could get more elsewhere than the tolerance of 6 %.
             assert!(rate >= 0.93 * best, "{counts:?} on {percents:?}: {rate:.1} of {best:.1}");
+        }
+    }
+}
+
+/// How long a phase takes, in ns, where the tasks stay on the CPUs `placed`.
+fn phase_ns(percents: &[u64], program: &Program, placed: &[usize]) -> f64 {
+    let takes = |cpu: usize| {
+        let here = (0..program.tasks).filter(|task| placed[*task] == cpu);
+        here.map(|task| program.work_of(task)).sum::<u64>() as f64 * 100.0 / percents[cpu] as f64
+    };
+    (0..percents.len()).map(takes).fold(0.0, f64::max)
+}
+
+#[test]
+fn a_split_of_unequal_work_is_dealt_so_that_each_cpu_has_what_it_is_worth() {
+    let percents = [60, 100];
+    // 22 iterations on eight threads; the best split has one of two iterations on each CPU.
+    let best = [0, 1, 1, 0, 1, 1, 1, 0];
+    for sleeps in [true, false] {
+        // Both of them on the fast CPU, on the slow one, and as it is best.
+        for placed in [[0, 0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0, 0], best] {
+            let (larger, more_percent) = (6, 50);
+            let program =
+                Program { sleeps, larger, more_percent, is_asked: sleeps, ..phases(8, 2, 3_000) };
+            let outcome = run_from(&cores(&percents), &program, &placed, lag(), constant);
+            let half = outcome.barriers_ns.len() / 2;
+            let took_ns = outcome.elapsed_ns - outcome.barriers_ns[half - 1];
+            let mean_ns = took_ns as f64 / (outcome.barriers_ns.len() - half) as f64;
+            let reached = phase_ns(&percents, &program, &best) / mean_ns;
+            assert!(reached >= 0.95 || !sleeps, "{reached:.3}: {program:?} from {placed:?}");
+            // Of tasks that spin, work does not tell how long a CPU takes.
+            let most = if sleeps && placed != best { 4 } else { 0 };
+            assert!(outcome.moves() <= most, "{} moves: {program:?}", outcome.moves());
         }
     }
 }

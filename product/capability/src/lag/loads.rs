@@ -7,6 +7,8 @@ use crate::snapshot::Barriers;
 const SMOOTHED_NS: u64 = 2_000_000_000;
 /// ... and mean nothing before this: they are estimated by samples.
 const KNOWN_NS: u64 = 1_000_000_000;
+/// Work of a task that sleeps while it waits is counted, so it is known sooner.
+const COUNTED_KNOWN_NS: u64 = 200_000_000;
 /// Barriers that were counted in all but this share of an interval are all that there were: 1/10.
 const WHOLE_SHARE: u64 = 10;
 /// Barriers from which the time between two of them is told, where all are counted, ...
@@ -28,6 +30,8 @@ pub(super) struct Load {
     ppm: u64,
     /// Time for which that was seen.
     seen_ns: u64,
+    /// It spun for a part of that.
+    has_spun: bool,
     /// Work received since the phase began.
     done_ns: u64,
     /// What it does in a whole phase, where that was seen.
@@ -35,8 +39,9 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Takes in the work of an interval.
-    pub(super) fn add(&mut self, work_ns: u64, interval_ns: u64) {
+    /// Takes in the work of an interval, in which it spun for so long.
+    pub(super) fn add(&mut self, work_ns: u64, spun_ns: u64, interval_ns: u64) {
+        self.has_spun |= spun_ns > 0;
         let wide = u128::from(work_ns) * 1_000_000 / u128::from(interval_ns.max(1));
         let latest_ppm = u64::try_from(wide).unwrap_or(u64::MAX).min(1_000_000);
         let window_ns = interval_ns.saturating_add(SMOOTHED_NS.min(self.seen_ns)).max(1);
@@ -77,6 +82,11 @@ impl Load {
     /// Work received a second, once it is known.
     pub(super) fn work_ppm(&self) -> Option<u64> {
         (self.seen_ns >= KNOWN_NS).then_some(self.ppm)
+    }
+
+    /// The same of a task that never spun: it needs no samples.
+    pub(super) fn counted_work_ppm(&self) -> Option<u64> {
+        (!self.has_spun && self.seen_ns >= COUNTED_KNOWN_NS).then_some(self.ppm)
     }
 
     /// Forgets the smoothed figure: the task's place has changed.
@@ -258,9 +268,9 @@ mod tests {
         let loads = |works_ms: &[u64]| -> Vec<Load> {
             let load = |work_ms: &u64| {
                 let mut load = Load::default();
-                load.add(50 * MS, 100 * MS);
+                load.add(50 * MS, 0, 100 * MS);
                 load.end_phase(0, None);
-                load.add(2 * work_ms * MS, 1_000 * MS);
+                load.add(2 * work_ms * MS, 0, 1_000 * MS);
                 load.end_phase(0, Some(2));
                 load
             };
@@ -275,10 +285,10 @@ mod tests {
     #[test]
     fn work_is_known_after_some_time() {
         let mut load = Load::default();
-        load.add(500 * MS, 900 * MS);
+        load.add(500 * MS, 0, 900 * MS);
         assert_eq!(load.work_ppm(), None);
         for _ in 0..9 {
-            load.add(500 * MS, 1_000 * MS);
+            load.add(500 * MS, 0, 1_000 * MS);
         }
         assert!(load.work_ppm().is_some_and(|ppm| (500_000..510_000).contains(&ppm)));
         load.forget();

@@ -331,7 +331,7 @@ impl LagState {
             }
             let mut load = known.map(|memory| memory.load).unwrap_or_default();
             if self.sees_spinning {
-                load.add(work_ns, interval_ns);
+                load.add(work_ns, view.spun_ns, interval_ns);
             } else {
                 load = Load::default();
             }

@@ -45,6 +45,8 @@ pub(super) struct Dealt<'a> {
     pub(super) phase_ns: Option<u64>,
     /// What it receives for work, where that is known.
     pub(super) work_ppm: Option<u64>,
+    /// The same, known sooner, where it never spun.
+    pub(super) counted_work_ppm: Option<u64>,
     /// Index into [`Deal::slots`]; none on a CPU that is not the program's (any more).
     pub(super) slot: Option<usize>,
     /// No other CPU may be given to it.
@@ -139,6 +141,7 @@ impl<'a> Deal<'a> {
                     home: memory.home,
                     phase_ns,
                     work_ppm: memory.load.work_ppm(),
+                    counted_work_ppm: memory.load.counted_work_ppm(),
                     slot,
                     is_bound: slot.is_none() || view.fixed || !has_choice(view, &usable),
                     has_moved: false,

@@ -57,8 +57,12 @@ pub struct Program {
     pub is_seen: bool,
     /// Where it is seen, its barriers are counted.
     pub has_heartbeat: bool,
-    /// What the first task has to do more than the others, in percent.
+    /// What the first tasks have to do more than the others, in percent.
     pub more_percent: u64,
+    /// How many of them have more to do.
+    pub larger: usize,
+    /// Its user asked for so many tasks.
+    pub is_asked: bool,
     /// The kernel spreads tasks that are not pinned.
     pub kernel_balances: bool,
 }
@@ -74,6 +78,8 @@ impl Default for Program {
             is_seen: false,
             has_heartbeat: true,
             more_percent: 0,
+            larger: 1,
+            is_asked: false,
             kernel_balances: false,
         }
     }
@@ -81,8 +87,9 @@ impl Default for Program {
 
 impl Program {
     /// What task `index` has to do in a phase.
-    fn work_of(&self, index: usize) -> u64 {
-        if index == 0 { self.work_ns * (100 + self.more_percent) / 100 } else { self.work_ns }
+    pub fn work_of(&self, index: usize) -> u64 {
+        let percent = if index < self.larger { 100 + self.more_percent } else { 100 };
+        self.work_ns * percent / 100
     }
 }
 
@@ -251,7 +258,8 @@ pub fn run_judged(
                 let count = (barriers_ns.len() - seen_barriers) as u32;
                 let observed_ns = snapshot.interval_ns;
                 let barriers = program.has_heartbeat.then_some(Barriers { count, observed_ns });
-                snapshot.seen = Seen { spinning: true, barriers, ..Seen::default() };
+                let asked = program.is_asked;
+                snapshot.seen = Seen { spinning: true, asked, barriers, ..Seen::default() };
             } else {
                 for task in &mut snapshot.tasks {
                     (task.spun_ns, task.samples, task.changes) = (0, 0, 0);
