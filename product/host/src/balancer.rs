@@ -293,6 +293,10 @@ impl Balancer {
         let now = Rc::clone(self.observer.last());
         program.watch_threads(number, &now);
         let mut snapshot = self.snapshot(number, program)?;
+        // Figures in clock ticks are too coarse to measure a split by.
+        if let Some(threads) = program.threads.as_mut().filter(|_| self.accounting.is_exact()) {
+            threads.tell(&mut snapshot);
+        }
         if let Some(session) = self.session.as_mut().map(SupervisedSession::session) {
             program.free_new_tasks(number, &now, session);
         }
@@ -408,16 +412,7 @@ impl Balancer {
                 Err(_) => Freedom { allowed: CpuSet::new(), fixed: true },
             }
         };
-        let mut snapshot = self.observer.snapshot(&program.last, &[number], &usable, freedom)?;
-        // Figures in clock ticks are too coarse to measure a split by.
-        if self.accounting.is_exact() && program.has_asked_threads() {
-            let seen = &mut snapshot.seen;
-            (seen.spinning, seen.asked, seen.redefined) = (true, true, false);
-            // They sleep while they wait: what samples take for spinning is the runtime's own work.
-            for task in &mut snapshot.tasks {
-                (task.spun_ns, task.samples, task.changes) = (0, 0, 0);
-            }
-        }
+        let snapshot = self.observer.snapshot(&program.last, &[number], &usable, freedom)?;
         Some(snapshot)
     }
 

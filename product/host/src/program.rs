@@ -140,11 +140,6 @@ impl Program {
         }
     }
 
-    /// Whether it runs the threads that it was told to: those that wait are known to sleep, none spins.
-    pub(crate) fn has_asked_threads(&self) -> bool {
-        self.threads.as_ref().is_some_and(ThreadWatch::has_full)
-    }
-
     /// Takes the reading of this round, and returns how the program waited since the last one.
     pub(crate) fn note_reading(&mut self, number: u32, now: Rc<Reading>) -> Waits {
         let waits = now.waits_since(&self.last, number);

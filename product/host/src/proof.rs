@@ -154,7 +154,7 @@ impl Proof {
             self.rates.evenness(),
         );
         // The lever of which more is known.
-        let is_split = self.was_held
+        let is_split = (self.was_held && rates.1.samples() == 0)
             || split.1.samples() > rates.1.samples()
             || matches!(split.0, Stage::Gains | Stage::Trial);
         let (stage, sequence, by, factor) = if is_split { split } else { rates };

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_capability::TaskId;
+use evenkeel_capability::{Snapshot, TaskId, TaskView};
 use evenkeel_cbinfo::{Family, Runtimes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,8 @@ use crate::reading::TaskReading;
 
 /// A thread has computed when it ran for this long.
 const COMPUTED_NS: u64 = 1_000_000;
+/// A task computes if it wanted a CPU for this part of an interval: 1/10.
+const COMPUTES_SHARE: u64 = 10;
 /// A program that ran for this long in all should have started its threads.
 const JUDGED_NS: u64 = 1_000_000_000;
 
@@ -45,12 +47,14 @@ pub(crate) struct ThreadWatch {
     /// Processes that have as many threads now.
     full: BTreeSet<u32>,
     is_judged: bool,
+    /// All that computed in the last interval were such threads.
+    were_alone: bool,
 }
 
 impl ThreadWatch {
     pub(crate) fn new(threads: Threads) -> Self {
         let count = ThreadCount { asked: threads.asked, most: 0, why_no_effect: None };
-        Self { count, full: BTreeSet::new(), is_judged: false }
+        Self { count, full: BTreeSet::new(), is_judged: false, were_alone: false }
     }
 
     /// Takes in the tasks of the program. Returns, once, why it does not start its threads.
@@ -112,6 +116,29 @@ impl ThreadWatch {
         !self.full.is_empty()
     }
 
+    /// Adds to a snapshot what is known of these threads: they sleep while they wait, and where nothing
+    /// else of the program computes, their split is what its user asked for.
+    pub(crate) fn tell(&mut self, snapshot: &mut Snapshot) {
+        let interval_ns = snapshot.interval_ns;
+        let computes =
+            |task: &TaskView| task.demand_ns().saturating_mul(COMPUTES_SHARE) >= interval_ns;
+        let mut are_alone = self.has_full();
+        for task in &mut snapshot.tasks {
+            if self.is_full(task.process) {
+                // What samples take for spinning is the runtime's own work.
+                (task.spun_ns, task.samples, task.changes) = (0, 0, 0);
+            } else if computes(task) {
+                are_alone = false;
+            }
+        }
+        let seen = &mut snapshot.seen;
+        seen.spinning |= self.has_full();
+        seen.asked = are_alone;
+        // Where they wait is known. What was measured before is of another kind.
+        let has_changed = std::mem::replace(&mut self.were_alone, are_alone) != are_alone;
+        seen.redefined = has_changed || (seen.redefined && !are_alone);
+    }
+
     pub(crate) fn into_count(self) -> ThreadCount {
         self.count
     }
@@ -124,6 +151,8 @@ pub(crate) fn families_of(process: u32) -> BTreeSet<Family> {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_capability::Seen;
+
     use super::*;
 
     const MS: u64 = 1_000_000;
@@ -185,6 +214,54 @@ mod tests {
             assert_eq!(watch.note(&late, |_| families.clone()), None, "it was said already");
             assert!(watch.into_count().why_no_effect.is_some());
         }
+    }
+
+    /// A task of a process that ran for so much of an interval of 100 ms, and seems to have spun.
+    fn view(process: u32, run_ms: u64) -> TaskView {
+        TaskView {
+            id: TaskId { tid: process, start: 1 },
+            process,
+            cpu: 0,
+            queue: 0,
+            run_ns: run_ms * MS,
+            spun_ns: run_ms * MS / 2,
+            samples: 9,
+            changes: 3,
+            received_ns: run_ms * MS,
+            stolen_ns: 0,
+            wait_ns: 0,
+            sleeps: 0,
+            runnable: true,
+            allowed: evenkeel_machine::CpuSet::first(2),
+            fixed: false,
+            working_set_bytes: None,
+        }
+    }
+
+    #[test]
+    fn of_threads_that_were_asked_for_all_run_time_is_work() {
+        let mut watch = watch();
+        let mut tell = |full: &[u64], other_ms| {
+            watch.note(&tasks(&[(100, full)]), |_| BTreeSet::new());
+            let tasks = vec![view(100, 50), view(7, other_ms)];
+            let seen = Seen { redefined: true, ..Seen::default() };
+            let mut snapshot = Snapshot { interval_ns: 100 * MS, cpus: vec![], tasks, seen };
+            watch.tell(&mut snapshot);
+            let spun = snapshot.tasks.iter().map(|task| task.spun_ns / MS).collect::<Vec<_>>();
+            (spun, snapshot.seen)
+        };
+        let (spun, seen) = tell(&[90], 5);
+        assert_eq!((&spun[..], seen.spinning, seen.asked), (&[25, 2][..], false, false));
+        // What is known before is of another kind, and so it is later.
+        let (spun, seen) = tell(&[9; 8], 5);
+        assert_eq!((&spun[..], seen.spinning, seen.asked), (&[0, 2][..], true, true));
+        assert!(seen.redefined);
+        assert!(!tell(&[9; 8], 5).1.redefined, "where they wait is known");
+        // Another process spins, perhaps.
+        let (spun, seen) = tell(&[9; 8], 50);
+        assert_eq!((&spun[..], seen.spinning, seen.asked), (&[0, 25][..], true, false));
+        assert!(seen.redefined);
+        assert!(!tell(&[90], 5).1.asked);
     }
 
     #[test]

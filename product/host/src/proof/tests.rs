@@ -196,6 +196,12 @@ fn a_split_of_tasks_that_were_asked_for_is_held_and_claims_nothing() {
         assert_eq!((gain.proven, gain.ratio, gain.off_pct), (Proven::Unverified, None, 0.0));
         assert_eq!(crowd.on_ns, crowd.now_ns - begun_ns, "a window without");
         assert!(gain.to_string().contains("`evenkeel compare` measures it"), "{gain}");
+        // What was measured before the threads were there is no claim either.
+        let mut crowd = Crowd::new(7, 1.3, 0.05);
+        assert_eq!(crowd.run(5).proven, Proven::Gains);
+        (crowd.is_asked, crowd.is_redefined) = (true, true);
+        let gain = crowd.run(1);
+        assert_eq!((gain.proven, gain.ratio, gain.windows), (Proven::Unverified, None, 0));
         // On CPUs that are alike nothing is held.
         crowd.percents = [100, 100];
         crowd.step();
