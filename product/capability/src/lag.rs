@@ -231,7 +231,7 @@ fn act(
         Some(phase_ns) => {
             plan.reasons.push(Reason::PhasesTooShort { phase_ns });
             if deal.is_split {
-                even::change_places(deal, &mut plan.moves);
+                even::change_places(deal, phase_ns, &mut plan.moves);
             } else {
                 critical::change_places(deal, tolerance_ppm, &mut plan.moves);
             }
@@ -250,7 +250,9 @@ fn act(
         plan.reasons.push(Reason::Held { spread_ppm: grows_ppm });
         state.interval_ns = held_interval_ns(state, &plan.moves, waits.is_long);
     }
-    if plan.moves.iter().any(|made| matches!(made.reason, Reason::Critical { .. })) {
+    let is_by_load =
+        |made: &Move| matches!(made.reason, Reason::Critical { .. } | Reason::Uneven { .. });
+    if plan.moves.iter().any(is_by_load) {
         state.forget_loads();
     }
     Plan { interval_ns: state.interval_ns, ..plan }

@@ -101,7 +101,7 @@ pub enum Reason {
         /// Rate of the CPU that it migrates to.
         to_ppm: u64,
     },
-    /// Lag: the task changes places with one of another part of the work, so that what the tasks of each
+    /// Lag: the task changes places with one that has more or less work, so that what the tasks of each
     /// CPU have to do is what the CPU is worth.
     Uneven {
         /// What it receives for work.
@@ -324,8 +324,8 @@ impl fmt::Display for Reason {
             ),
             Self::Uneven { work_ppm, partner_ppm } => write!(
                 f,
-                "changes places, so that the work on each CPU is what it is worth: it works {:.1} % of \
-                 the time of a CPU, its partner {:.1} %",
+                "changes places, so that the work on each CPU is what it is worth: its own is {:.1} % of \
+                 the fastest CPU, its partner's {:.1} %",
                 pct(work_ppm),
                 pct(partner_ppm)
             ),

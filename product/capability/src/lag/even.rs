@@ -6,14 +6,20 @@
 //! CPU is chance. In many short phases a task receives, in the long run, as much as its share of a phase
 //! is. So a CPU takes `work of its tasks / what it gives` for a phase, and all wait for the slowest of
 //! them: one of its tasks changes places with a task of less work elsewhere, if that makes phases
-//! clearly shorter. The numbers of tasks stay. Tasks that spin while they wait take time from others on
-//! their CPU, so there the work does not tell how long a CPU takes.
+//! clearly shorter. The numbers of tasks stay.
+//!
+//! It is not for tasks that spin: they take time from others on their CPU, and work does not tell how
+//! long the CPU takes then. The one with the most work counts no more than the next one: it may work
+//! alone between two phases, and that part takes as long whatever its neighbours do.
 
 use super::slots::{Deal, Dealt, Slot, above};
 use crate::plan::{Move, Reason};
 
 /// An exchange is made once for many phases, so it pays if phases become shorter by this much.
 const WORTHWHILE_PPM: u64 = 40_000;
+
+/// In longer phases, the one that an interval cuts is too much of what is known of the work.
+const MOST_PHASE_NS: u64 = 20_000_000;
 
 /// A CPU and the work of its tasks.
 struct Laden<'d> {
@@ -42,17 +48,18 @@ struct Worker<'d, 'a> {
 impl Worker<'_, '_> {
     fn may_go_to(&self, slot: &Slot) -> bool {
         !self.has_moved
-            && !self.task.is_bound
             && !slot.is_starved
             && !self.task.is_remote_on(slot.node)
             && self.task.view.may_go_to(slot.cpu)
     }
 }
 
-/// Lets tasks change places where no other move is due, the work of each is known, and phases become
-/// clearly shorter.
-pub(super) fn change_places(deal: &Deal<'_>, moves: &mut Vec<Move>) {
-    if !moves.is_empty() {
+/// Lets tasks change places where no other move is due, the work of each is known, and phases (of this
+/// length now) become clearly shorter.
+pub(super) fn change_places(deal: &Deal<'_>, phase_ns: u64, moves: &mut Vec<Move>) {
+    // What a shared core gives is a guess, which matters beside cores that are not shared.
+    let is_mixed = deal.slots.iter().any(|slot| slot.is_shared != deal.slots[0].is_shared);
+    if !moves.is_empty() || phase_ns > MOST_PHASE_NS || is_mixed {
         return;
     }
     let work = |task| {
@@ -61,6 +68,12 @@ pub(super) fn change_places(deal: &Deal<'_>, moves: &mut Vec<Move>) {
         Some(Worker { task, work_ppm, slot, has_moved: false })
     };
     let Some(mut workers) = deal.tasks.iter().map(work).collect::<Option<Vec<_>>>() else { return };
+    let mut works: Vec<u64> = workers.iter().map(|worker| worker.work_ppm).collect();
+    works.sort_unstable();
+    let [.., next_ppm, _] = works[..] else { return };
+    for worker in &mut workers {
+        worker.work_ppm = worker.work_ppm.min(next_ppm);
+    }
     let mut laden: Vec<Laden<'_>> = deal
         .slots
         .iter()
@@ -73,12 +86,15 @@ pub(super) fn change_places(deal: &Deal<'_>, moves: &mut Vec<Move>) {
         (0..laden.len()).map(|slot| (laden[slot].takes(laden[slot].work_ppm), slot)).max()
     };
     let Some((before, _)) = longest(&laden) else { return };
+    let gives_ppm: u64 = laden.iter().map(|one| one.gives_ppm).sum();
+    let work_ppm: u64 = laden.iter().map(|one| one.work_ppm).sum();
+    let level = work_ppm.saturating_mul(1_000_000) / gives_ppm.max(1);
     let mut exchanges = Vec::new();
     // In each round the CPU that takes longest gets less to do.
     for _ in 0..laden.len() {
         let Some((takes, slot)) = longest(&laden) else { break };
         let Some((takes_then, one, other)) = best_exchange(&laden, &workers, slot) else { break };
-        if takes_then >= takes {
+        if takes_then >= takes || !above(takes, level, WORTHWHILE_PPM) {
             break;
         }
         let (from, to) = (workers[one].slot, workers[other].slot);

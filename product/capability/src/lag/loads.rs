@@ -84,14 +84,14 @@ impl Load {
         (self.seen_ns >= KNOWN_NS).then_some(self.ppm)
     }
 
-    /// The same of a task that never spun: it needs no samples.
+    /// The same of a task that was never seen to spin: it needs no samples.
     pub(super) fn counted_work_ppm(&self) -> Option<u64> {
         (!self.has_spun && self.seen_ns >= COUNTED_KNOWN_NS).then_some(self.ppm)
     }
 
     /// Forgets the smoothed figure: the task's place has changed.
     pub(super) fn forget(&mut self) {
-        (self.ppm, self.seen_ns) = (0, 0);
+        (self.ppm, self.seen_ns, self.has_spun) = (0, 0, false);
     }
 }
 

@@ -252,6 +252,10 @@ impl LagState {
         let interval_ns = snapshot.interval_ns;
         let most_ns = interval_ns.saturating_mul(2);
         self.sees_spinning = snapshot.seen.spinning;
+        if snapshot.seen.asked {
+            // None of them spins.
+            self.turns = Turns::default();
+        }
         let takes_turns = self.turns.are_taken();
         let looks = if takes_turns {
             Looks::Often

@@ -25,7 +25,7 @@ pub(super) struct Slot {
     /// SMT siblings, as indices into [`Deal::slots`].
     pub(super) siblings: Vec<usize>,
     /// One of them is busy, so that the core is shared.
-    is_shared: bool,
+    pub(super) is_shared: bool,
     /// Tasks of the program here.
     pub(super) count: u64,
     /// Those of them that may leave, as indices into [`Deal::tasks`]: the one furthest behind is
@@ -45,7 +45,7 @@ pub(super) struct Dealt<'a> {
     pub(super) phase_ns: Option<u64>,
     /// What it receives for work, where that is known.
     pub(super) work_ppm: Option<u64>,
-    /// The same, known sooner, where it never spun.
+    /// The same, known sooner, where it was never seen to spin.
     pub(super) counted_work_ppm: Option<u64>,
     /// Index into [`Deal::slots`]; none on a CPU that is not the program's (any more).
     pub(super) slot: Option<usize>,
