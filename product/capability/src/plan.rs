@@ -324,8 +324,8 @@ impl fmt::Display for Reason {
             ),
             Self::Uneven { work_ppm, partner_ppm } => write!(
                 f,
-                "changes places, so that the work on each CPU is what it is worth: its own is {:.1} % of \
-                 the fastest CPU, its partner's {:.1} %",
+                "changes places, so that the work on each CPU is what it is worth: its own is {:.1} % \
+                 of the fastest CPU, its partner's {:.1} %",
                 pct(work_ppm),
                 pct(partner_ppm)
             ),

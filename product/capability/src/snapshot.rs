@@ -99,8 +99,8 @@ pub struct Seen {
     /// have been waiting.
     #[serde(default)]
     pub redefined: bool,
-    /// All tasks that compute are threads that the user asked for, more of them than there are CPUs. Those
-    /// that wait sleep, and a split of them is held.
+    /// All tasks that compute are threads that the user asked for, more of them than there are CPUs.
+    /// Those that wait sleep, and a split of them is held.
     #[serde(default)]
     pub asked: bool,
     /// Barriers that the program passed while they were counted; none where they were not.

@@ -202,10 +202,6 @@ fn a_split_of_tasks_that_were_asked_for_is_held_and_claims_nothing() {
         (crowd.is_asked, crowd.is_redefined) = (true, true);
         let gain = crowd.run(1);
         assert_eq!((gain.proven, gain.ratio, gain.windows), (Proven::Unverified, None, 0));
-        // On CPUs that are alike nothing is held.
-        crowd.percents = [100, 100];
-        crowd.step();
-        assert!(!crowd.is_on);
     }
 }
 
