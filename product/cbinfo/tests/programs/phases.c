@@ -42,11 +42,13 @@ static long ran[THREADS], waited[THREADS], tid[THREADS], barriers;
 
 static void region(long phases, int me)
 {
-	long start = run_ns(), before;
+	long start = run_ns(), before, more;
 
 	tid[me] = syscall(SYS_gettid);
 	for (long phase = 0; phase < phases; phase++) {
-		work(me ? 1000000 : 500000);
+		/* In step with the samples, phases of one length would be found in one place. */
+		more = phase % 13 * 20000;
+		work(me ? 1000000 + more : 500000 + more / 2);
 		before = run_ns();
 #pragma omp barrier
 		waited[me] += run_ns() - before;
