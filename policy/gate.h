@@ -21,10 +21,12 @@
  *
  * The utilisation is that of the source CPU (in the paper's example "local CPU1" is the one that a
  * task leaves) or, if so configured, the mean of all CPUs, in which idle CPUs count or not. In the
- * warm zone it is shifted by the task's score (3.1.3, figure 5). A task that used its CPU above the
- * limit for 5 s keeps it: 5 points less, a prize. A task that was above it for a shorter time
- * migrates more easily: 5 points more, a punishment. A score shifts nothing out of the band from 30
- * to 80 %, and nothing outside of it.
+ * warm zone it is shifted by the task's score (3.1.3, figure 5). For a task that used its CPU above the
+ * limit for 5 s, 5 points are taken off (the paper's prize): it keeps its CPU. For a task that was above
+ * it for a shorter time, 5 points are added (a punishment): it migrates more easily. A utilisation
+ * between 30 and 80 % stays there whatever the score is; outside, the score does not count.
+ *
+ * Where the utilisation is not above the limit of the level, that is the quiet zone: no task migrates.
  *
  * So no score changes an answer at the high spot: what is at most 80 % stays at most 80 %, and the
  * limit is 80 %. Levels 3 and 4 answer alike; the paper says as much ("the task of high spot cannot

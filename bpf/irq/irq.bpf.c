@@ -12,8 +12,9 @@
  *
  * 3. NAPI. The only tracepoint of a poll is at its end. In NET_RX the polls follow each other, so the
  *    time since the softirq's begin or the last poll's end is this poll's. Polls are summed by
- *    instance and raiser: user space takes an instance's most frequent raiser for its line. Drivers
- *    that tell the line are believed first (napi->irq, since 6.8).
+ *    instance and raiser (the line whose handlers raised the softirq): user space takes an instance's
+ *    most frequent raiser for its line. Drivers that tell the line are believed first (napi->irq,
+ *    since 6.8).
  *
  * 4. Threaded NAPI. Polls in an instance's own kernel thread are counted, but not timed: the kernel
  *    knows the run time of a thread exactly, and user space reads it.

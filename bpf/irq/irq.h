@@ -21,7 +21,7 @@ struct line_account {
 /* A NAPI instance, and the line that had raised the softirq in which it was polled. */
 struct napi_key {
 	u64 napi;		/* the kernel's address of the instance: no other has it now */
-	u32 raiser;		/* line + 1; 0: none, or more than one */
+	u32 raiser;		/* line + 1; 0: no line, or not one alone (RAISED_BY_MANY) */
 	u32 pad;
 };
 

@@ -106,7 +106,7 @@ impl<How> Experiment<How> {
     /// A contestant by its name.
     ///
     /// # Errors
-    /// There is none: the error lists those that there are.
+    /// No contestant has this name; the error lists those that there are.
     pub fn contestant(&self, name: &str) -> Result<&Contestant<How>> {
         self.contestants.iter().find(|contestant| contestant.name == name).with_context(|| {
             let names = self.contestants.iter().map(|contestant| contestant.name.as_str());
