@@ -22,6 +22,8 @@ use crate::{Ending, Error, Job, file};
 
 /// How much of a console an error shows, in lines.
 const CONSOLE_LINES: usize = 80;
+/// Words by which a kernel says why it dies.
+const FAULTS: [&str; 2] = ["Oops", "BUG:"];
 /// How often the caller is asked whether to give up.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
@@ -112,9 +114,7 @@ impl Guest {
     }
 
     fn console_end(&self) -> String {
-        let console = self.console();
-        let lines: Vec<&str> = console.lines().collect();
-        lines[lines.len().saturating_sub(CONSOLE_LINES)..].join("\n")
+        end_of(&self.console())
     }
 
     fn ask(&mut self, request: &Request) -> Result<(), Error> {
@@ -208,6 +208,16 @@ fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
     child.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The last lines of a console. A kernel that dies may print more than these: then the line in which it
+/// says why comes before them.
+fn end_of(console: &str) -> String {
+    let lines: Vec<&str> = console.lines().collect();
+    let (before, end) = lines.split_at(lines.len().saturating_sub(CONSOLE_LINES));
+    let says_why = |line: &&&str| FAULTS.iter().any(|word| line.contains(word));
+    let why = before.iter().rev().find(says_why);
+    why.into_iter().chain(end).copied().collect::<Vec<_>>().join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::OnceLock;
@@ -220,6 +230,16 @@ mod tests {
     fn said() -> Option<String> {
         let text = std::fs::read_to_string(SAID.get()?).ok()?;
         text.strip_suffix('\n').map(str::to_owned)
+    }
+
+    #[test]
+    fn a_long_death_is_shown_with_its_reason() {
+        let trace: Vec<String> = (0..200).map(|line| format!("frame {line}")).collect();
+        let reason = "[   15.2] Oops: int3: 0000 [#1] SMP";
+        let end = end_of(&format!("BUG: of another day\n{reason}\n{}", trace.join("\n")));
+        assert!(end.starts_with(reason) && end.ends_with("frame 199"), "{end}");
+        assert_eq!(end.lines().count(), CONSOLE_LINES + 1);
+        assert_eq!(end_of("one\nOops\ntwo"), "one\nOops\ntwo");
     }
 
     #[test]
