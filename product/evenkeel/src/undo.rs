@@ -1,10 +1,13 @@
 //! `evenkeel undo`: takes back what a killed evenkeel left.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use anyhow::Result;
 use evenkeel_host::daemon::remove_states_of_ended;
-use evenkeel_journal::{TaskRef, UndoOptions, UndoReport, runtime_dir};
+use evenkeel_journal::{
+    TaskRef, UndoOptions, UndoReport, other_runtime_dirs, runtime_dir, undo_all,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -34,11 +37,14 @@ pub fn main(args: &UndoArgs) -> Result<i32> {
     evenkeel_control::guard_reads();
     // A user asks for all of it: what is to stand until then, too.
     let options = UndoOptions { force: args.force, persistent: !args.killed };
-    let dir = runtime_dir()?;
-    let mut report = evenkeel_journal::undo(&dir, options);
-    remove_dead_sockets(&dir);
-    // A daemon that was killed has no socket from here on.
-    remove_states_of_ended(&dir);
+    let own = runtime_dir()?;
+    let dirs = [other_runtime_dirs(&own), vec![own]].concat();
+    let mut report = undo_all(dirs.iter().map(PathBuf::as_path), options);
+    for dir in &dirs {
+        remove_dead_sockets(dir);
+        // A daemon that was killed has no socket from here on.
+        remove_states_of_ended(dir);
+    }
     if args.killed {
         // That other balancers live is nothing that was left.
         report.live.clear();

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use evenkeel_journal::{Session, SessionOptions, SupervisedSession, TaskRef, undo_earlier};
+use evenkeel_journal::{
+    Session, SessionOptions, SupervisedSession, TaskRef, other_runtime_dirs, undo_earlier,
+};
 use evenkeel_machine::Machine;
 use evenkeel_shares::environment::{PAGE_VARIABLE, PRELOAD_VARIABLE, with_library};
 use nix::errno::Errno;
@@ -72,6 +74,7 @@ pub fn run(
         // The balancer of a job does it for all ranks.
         if let (Some(dir), None) = (&launch.dir, job) {
             undo_earlier(dir);
+            other_runtime_dirs(dir).iter().for_each(|other| undo_earlier(other));
         }
         let mut ended = wait_for_end(&child, started_ns + SHORT_NS)?;
         let mut signs = None;

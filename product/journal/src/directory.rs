@@ -29,9 +29,23 @@ pub fn runtime_dir() -> Result<PathBuf, JournalError> {
             Err(error) => tracing::debug!(%error, "trying the next directory"),
         }
     }
-    let last = PathBuf::from(format!("/tmp/evenkeel-{uid}"));
+    let last = fallback(uid);
     ensure_private(&last, 0o700)?;
     Ok(last)
+}
+
+fn fallback(uid: u32) -> PathBuf {
+    PathBuf::from(format!("/tmp/evenkeel-{uid}"))
+}
+
+/// The directories besides `own` in which a process of this user may have its journal, since it had
+/// other variables: one of cron has no `XDG_RUNTIME_DIR`. Those that exist, and that only this user can
+/// write to.
+pub fn other_runtime_dirs(own: &Path) -> Vec<PathBuf> {
+    let uid = own_uid();
+    let of_login = PathBuf::from(format!("/run/user/{uid}/evenkeel"));
+    let is_other = |path: &PathBuf| path != own && check_is_private(path).is_ok();
+    [of_login, fallback(uid)].into_iter().filter(is_other).collect()
 }
 
 /// The path that a variable of the environment names; `None` also for a relative one, which would depend

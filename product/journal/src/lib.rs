@@ -102,7 +102,9 @@ mod validity;
 
 pub use affinity::{AffinityError, Original};
 pub use cpuset::{effective_cpuset, mask_in_cpuset};
-pub use directory::{has_more_rights_than_caller, path_from_environment, runtime_dir};
+pub use directory::{
+    has_more_rights_than_caller, other_runtime_dirs, path_from_environment, runtime_dir,
+};
 pub use entry::{
     Ban, BanEnd, Entry, Header, Held, Line, LineEnd, Persistent, Pin, PinEnd, Program, Setting,
     SettingEnd, Table, TableEnd, parse_entries,
@@ -120,4 +122,4 @@ pub use supervised::{SupervisedSession, SupervisorCommand, same_program};
 pub use supervisor::{Supervisor, SupervisorError, supervise};
 pub use table::{ChangedTable, TableError, buckets_by_queue, read_table};
 pub use task::{TaskError, TaskRef};
-pub use undo::{UndoOptions, undo, undo_earlier, undo_file};
+pub use undo::{UndoOptions, undo, undo_all, undo_earlier, undo_file};

@@ -83,23 +83,33 @@ impl Mode {
 ///
 /// What could not be done is in the report: see [`UndoReport::is_clean`].
 pub fn undo(dir: &Path, options: UndoOptions) -> UndoReport {
+    undo_all([dir], options)
+}
+
+/// The same below each of these directories.
+pub fn undo_all<'a>(dirs: impl IntoIterator<Item = &'a Path>, options: UndoOptions) -> UndoReport {
     let mut report = UndoReport::default();
+    dirs.into_iter().for_each(|dir| undo_below(dir, options, &mut report));
+    report
+}
+
+fn undo_below(dir: &Path, options: UndoOptions, report: &mut UndoReport) {
     let dir = dir.join("journal");
     if matches!(dir.symlink_metadata(), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
     {
-        return report;
+        return;
     }
     if let Err(why) = check_is_private(&dir) {
         report.add_error(Some(&dir), None, why);
-        return report;
+        return;
     }
     if let Err(error) = std::fs::read_dir(&dir) {
         report.add_error(Some(&dir), None, error.to_string());
-        return report;
+        return;
     }
     for path in newest_first(&dir) {
         match path.extension().and_then(|extension| extension.to_str()) {
-            Some("jsonl") => undo_one(&path, Mode::of(options), options.persistent, &mut report),
+            Some("jsonl") => undo_one(&path, Mode::of(options), options.persistent, report),
             // Left by a writer that was killed while it created or compacted its journal.
             Some("tmp") if writer_of(&path).is_some_and(|writer| !writer.is_alive()) => {
                 if let Err(error) = remove_journal(&path)
@@ -111,7 +121,6 @@ pub fn undo(dir: &Path, options: UndoOptions) -> UndoReport {
             _ => {}
         }
     }
-    report
 }
 
 /// The undo of a starting process: undoes what killed processes left below `dir`, and logs what could
