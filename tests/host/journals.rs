@@ -6,6 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use evenkeel_journal::affinity;
+use evenkeel_skip::skip;
 
 use crate::roles::role;
 use crate::support::*;
@@ -115,6 +116,47 @@ fn a_journal_of_another_boot_changes_nothing() {
         assert!(host.journals().is_empty());
         assert_eq!(mask(tid), just(x));
     }
+}
+
+/// A process of cron has other variables than one of a login.
+#[test]
+fn a_journal_in_another_directory_of_the_user_is_undone_too() {
+    let test = "a_journal_in_another_directory_of_the_user_is_undone_too";
+    let Some(_) = two_cpus(test) else { return };
+    if !is_root() {
+        return skip(test, "only root's commands see a /run of the test's own");
+    }
+    for said_by_undo in [false, true] {
+        let host = Host::new();
+        let (worker, _, _) = left_behind(&host);
+        let login = host.path("run/user/0");
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&login).unwrap();
+        std::fs::rename(host.runtime(), login.join("evenkeel")).unwrap();
+        let mut command = match said_by_undo {
+            true => host.evenkeel(["undo"]),
+            false => host.run(&[], &["sleep", "0.1"]),
+        };
+        assert!(output(&mut command).status.success());
+        assert!(worker.is_as(&all()));
+        let left = std::fs::read_dir(login.join("evenkeel/journal")).unwrap();
+        assert_eq!(left.count(), 0);
+    }
+}
+
+/// As at the end of a login, which takes its folder with it.
+#[test]
+fn without_its_journal_a_run_gives_all_cpus_back_and_moves_nothing() {
+    let test = "without_its_journal_a_run_gives_all_cpus_back_and_moves_nothing";
+    let Some(_) = two_cpus(test) else { return };
+    let host = Host::new();
+    let flags = [&["-q", "--placement", "hard"], &EAGER[..]].concat();
+    let mut worker = Worker::start(&host, &flags);
+    worker.wait_moved(&host, 2);
+    std::fs::remove_dir_all(host.runtime().join("journal")).unwrap();
+    wait_for("all CPUs", || worker.is_as(&all()));
+    worker.kill_evenkeel();
+    host.status();
+    assert!(worker.is_as(&all()), "nothing would take that back");
 }
 
 /// As the epilog of a batch system asks after each job: what an administrator lets stand is no job's.

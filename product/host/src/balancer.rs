@@ -420,6 +420,7 @@ impl Balancer {
     fn act(&mut self, plan: &Plan, snapshot: &Snapshot, program: &mut Program) -> Vec<Refusal> {
         let mut refused = Vec::new();
         let mut is_pinned = false;
+        self.check_journal(program);
         self.release_held(plan, program);
         let is_watched = self.options.dry_run || program.is_watched;
         let totals = &mut program.totals;

@@ -137,6 +137,11 @@ impl JournalFile {
         &self.path
     }
 
+    /// Whether it still is where it was created.
+    pub fn is_in_place(&self) -> bool {
+        self.file.metadata().is_ok_and(|meta| is_same_file(&self.path, &meta))
+    }
+
     /// Appends an entry. If this returns an error, the file is as before.
     pub fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
         let line = encode(&self.path, entry)?;
@@ -177,8 +182,7 @@ impl JournalFile {
             text.push_str(&encode(&self.path, entry)?);
         }
         let lock = Lock::take(&self.file, &self.path)?;
-        let meta = self.file.metadata();
-        if !meta.is_ok_and(|meta| is_same_file(&self.path, &meta)) {
+        if !self.is_in_place() {
             return Err(JournalError::Removed { path: self.path.clone() });
         }
         let file = write_new(&self.path, &text)?;
@@ -190,10 +194,7 @@ impl JournalFile {
 
     /// Removes it, if the path still names this file.
     pub fn remove(&self) -> std::io::Result<()> {
-        match self.file.metadata() {
-            Ok(meta) if is_same_file(&self.path, &meta) => remove_journal(&self.path),
-            _ => Ok(()),
-        }
+        if self.is_in_place() { remove_journal(&self.path) } else { Ok(()) }
     }
 }
 

@@ -172,6 +172,12 @@ impl Session {
         Ok(self.journal_path())
     }
 
+    /// Whether the journal still is where others find it. Without it, nothing takes back what is changed
+    /// if this process is killed: close the session then.
+    pub fn has_journal(&self) -> bool {
+        self.file.is_in_place()
+    }
+
     /// Restores everything and removes the journal. If something could not be restored (see the
     /// report's errors), the journal stays for `evenkeel undo`.
     pub fn close(mut self) -> UndoReport {

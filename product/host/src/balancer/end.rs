@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use evenkeel_journal::SupervisedSession;
+
 use super::Balancer;
 use crate::decision::Decision;
 use crate::observe::AccountingChoice;
@@ -14,17 +16,32 @@ impl Balancer {
     /// Stops balancing a program and gives its tasks their masks back. Returns its totals and decisions.
     pub fn leave(&mut self, program: u32) -> Option<(Totals, Vec<Decision>)> {
         let mut left = self.programs.remove(&program)?;
-        match self.observer.read() {
-            Ok(_) => self.count_last_interval(program, &mut left),
-            Err(why) => {
-                tracing::debug!("tasks that started since the last reading are not known: {why}");
-            }
+        if self.free_what_is_new(program, &left) {
+            let now = Rc::clone(self.observer.last());
+            self.count_last_interval(program, &mut left);
+            left.last = now;
         }
         self.release(program);
+        // A thread that was started until then has the mask of its parent.
+        self.free_what_is_new(program, &left);
         if let Err(why) = self.observer.forget(program) {
             tracing::warn!("{why}");
         }
         Some(left.into_results())
+    }
+
+    /// Reads all tasks anew, and gives those that a program has started since its last reading the mask
+    /// that they would have without ours. False where they cannot be read.
+    fn free_what_is_new(&mut self, number: u32, program: &Program) -> bool {
+        if let Err(why) = self.observer.read() {
+            tracing::debug!("tasks that started since the last reading are not known: {why}");
+            return false;
+        }
+        let now = Rc::clone(self.observer.last());
+        if let Some(session) = self.session.as_mut().map(SupervisedSession::session) {
+            program.free_new_tasks(number, &now, session);
+        }
+        true
     }
 
     /// Decides and counts the moves of a program from now on, and makes none: what was done to it is
@@ -51,6 +68,22 @@ impl Balancer {
         for (id, task) in last.tasks_of(program).into_iter().flatten() {
             self.release_task(task_ref(*id, task.process));
         }
+    }
+
+    /// Moves no task any more if the journal was removed, as a login's folder is when it ends: nothing
+    /// would take moves back if this process were killed.
+    pub(super) fn check_journal(&mut self, program: &mut Program) {
+        let is_removed = |session: &mut SupervisedSession| !session.session().has_journal();
+        let Some(session) = self.session.take_if(is_removed) else { return };
+        tracing::warn!(
+            "the journal was removed: all tasks have their own CPUs again, and are only observed; start \
+             again to have them moved"
+        );
+        for why in session.close().errors {
+            tracing::error!("{why}");
+        }
+        program.held.clear();
+        self.programs.values_mut().for_each(|program| program.held.clear());
     }
 
     /// Gives back every mask. Returns the totals and decisions of each program.
@@ -101,9 +134,10 @@ impl Balancer {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
 
-    use evenkeel_journal::TaskRef;
+    use evenkeel_journal::{Session, SessionOptions, TaskRef, affinity};
     use evenkeel_machine::Machine;
     use nix::sys::signal::{Signal, kill};
     use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -133,5 +167,41 @@ mod tests {
             sleeper.kill().unwrap();
             sleeper.wait().unwrap();
         }
+    }
+
+    #[test]
+    fn what_was_started_just_before_a_program_leaves_may_use_all_its_cpus() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = Session::open(folder.path(), SessionOptions::default()).unwrap();
+        let session = SupervisedSession::new(session, |_| None);
+        let machine = Machine::preset("small").unwrap();
+        let mut balancer = Balancer::new(machine, Some(session), Options::by_procfs()).unwrap();
+        // It starts a child when it is told to.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "read line; sleep 60 & read line"]).stdin(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        let task = TaskRef::of(shell.id() as i32).unwrap();
+        let whole = affinity::get(task.tid).unwrap();
+        balancer.join(NUMBER, &task).unwrap();
+        balancer.observer.read().unwrap();
+        balancer.programs.get_mut(&NUMBER).unwrap().last = Rc::clone(balancer.observer.last());
+        let cpu = whole.iter().next().unwrap();
+        let session = balancer.session.as_mut().map(SupervisedSession::session).unwrap();
+        session.place(&task, cpu).unwrap();
+        shell.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        let children = format!("/proc/{0}/task/{0}/children", task.tid);
+        let child = loop {
+            let children = std::fs::read_to_string(&children).unwrap();
+            if let Ok(child) = children.trim().parse::<i32>() {
+                break child;
+            }
+            std::thread::yield_now();
+        };
+        balancer.leave(NUMBER).unwrap();
+        let masks = [task.tid, child].map(|tid| affinity::get(tid).unwrap());
+        kill(Pid::from_raw(child), Signal::SIGKILL).unwrap();
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        assert_eq!(masks, [whole.clone(), whole]);
     }
 }
