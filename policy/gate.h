@@ -26,7 +26,8 @@
  * it for a shorter time, 5 points are added (a punishment): it migrates more easily. A utilisation
  * between 30 and 80 % stays there whatever the score is; outside, the score does not count.
  *
- * Where the utilisation is not above the limit of the level, that is the quiet zone: no task migrates.
+ * Where the utilisation is not above the limit of the level, that is the quiet zone, in which the paper
+ * lets no task migrate.
  *
  * So no score changes an answer at the high spot: what is at most 80 % stays at most 80 %, and the
  * limit is 80 %. Levels 3 and 4 answer alike; the paper says as much ("the task of high spot cannot
