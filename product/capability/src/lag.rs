@@ -52,7 +52,7 @@ mod slots;
 mod spells;
 mod turns;
 
-pub(crate) use memory::{ACTIVE_SHARE, LagState, SMT_LOSS_PPM};
+pub(crate) use memory::{LagState, SMT_LOSS_PPM};
 pub use parameters::{LagParameters, Preference};
 
 use crate::plan::{Move, Plan, Reason};

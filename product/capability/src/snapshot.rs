@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// with less than this in between are one, in nanoseconds. (`bpf/cbinfo/cbinfo.h` has the same.)
 pub const ONE_SLEEP_NS: u64 = 5_000_000;
 
+/// Share of the interval that a task must want a CPU to count as a compute task: 1/10.
+const ACTIVE_SHARE: u64 = 10;
+
 /// A task. The start time tells it from a later task with the same thread id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskId {
@@ -156,6 +159,11 @@ impl TaskView {
     /// Time in the interval in which it was runnable.
     pub fn demand_ns(&self) -> u64 {
         self.run_ns.saturating_add(self.stolen_ns).saturating_add(self.wait_ns)
+    }
+
+    /// Whether it wanted a CPU often enough in an interval to count as a compute task.
+    pub fn computes(&self, interval_ns: u64) -> bool {
+        self.demand_ns().saturating_mul(ACTIVE_SHARE) >= interval_ns
     }
 
     /// Whether it may be moved to `cpu`.

@@ -12,9 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::lag::{
-    ACTIVE_SHARE, CONFIRMATIONS, HYSTERESIS_PERCENT, LARGE_FACTOR, SMT_LOSS_PPM, above,
-};
+use crate::lag::{CONFIRMATIONS, HYSTERESIS_PERCENT, LARGE_FACTOR, SMT_LOSS_PPM, above};
 use crate::plan::Pin;
 use crate::snapshot::{CpuView, Snapshot, TaskId, TaskView};
 
@@ -64,7 +62,7 @@ impl Places {
         let computes = |task: &&TaskView| {
             members.contains(&task.id)
                 && usable.contains(&task.cpu)
-                && task.demand_ns().saturating_mul(ACTIVE_SHARE) >= snapshot.interval_ns
+                && task.computes(snapshot.interval_ns)
         };
         let may_leave = |task: &TaskView| {
             !task.fixed && task.allowed.iter().any(|cpu| cpu != task.cpu && usable.contains(&cpu))

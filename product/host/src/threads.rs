@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_capability::{Snapshot, TaskId, TaskView};
+use evenkeel_capability::{Snapshot, TaskId};
 use evenkeel_cbinfo::{Family, Runtimes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,8 +15,6 @@ use crate::reading::TaskReading;
 
 /// A thread has computed when it ran for this long.
 const COMPUTED_NS: u64 = 1_000_000;
-/// A task computes if it wanted a CPU for this part of an interval: 1/10.
-const COMPUTES_SHARE: u64 = 10;
 /// A program that ran for this long in all should have started its threads.
 const JUDGED_NS: u64 = 1_000_000_000;
 
@@ -120,14 +118,12 @@ impl ThreadWatch {
     /// else of the program computes, their split is what its user asked for.
     pub(crate) fn tell(&mut self, snapshot: &mut Snapshot) {
         let interval_ns = snapshot.interval_ns;
-        let computes =
-            |task: &TaskView| task.demand_ns().saturating_mul(COMPUTES_SHARE) >= interval_ns;
         let mut are_alone = self.has_full();
         for task in &mut snapshot.tasks {
             if self.is_full(task.process) {
                 // What samples take for spinning is the runtime's own work.
                 (task.spun_ns, task.samples, task.changes) = (0, 0, 0);
-            } else if computes(task) {
+            } else if task.computes(interval_ns) {
                 are_alone = false;
             }
         }
@@ -151,7 +147,7 @@ pub(crate) fn families_of(process: u32) -> BTreeSet<Family> {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_capability::Seen;
+    use evenkeel_capability::{Seen, TaskView};
 
     use super::*;
 

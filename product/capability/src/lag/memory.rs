@@ -17,8 +17,6 @@ use super::turns::Turns;
 use crate::figures::part;
 use crate::snapshot::{Snapshot, TaskId, TaskView};
 
-/// Share of the interval that a task must want a CPU to count as a compute task: 1/10.
-pub(crate) const ACTIVE_SHARE: u64 = 10;
 /// Share of the interval that a task must sleep or spin to have waited for others: 1/4.
 const WAIT_SHARE: u64 = 4;
 /// Share of the interval that a task must sleep to have paused at all: 1/50.
@@ -267,7 +265,7 @@ impl LagState {
         self.beat.pass(interval_ns, snapshot.seen.barriers, looks);
         let short_ns = self.beat.short_period_ns(self.long_ns()).or(self.turns.short_phase_ns());
         let (mut views, others): (Vec<&TaskView>, Vec<&TaskView>) =
-            snapshot.tasks.iter().partition(|view| view.wanted_some(interval_ns));
+            snapshot.tasks.iter().partition(|view| view.computes(interval_ns));
         views.sort_unstable_by_key(|view| view.id);
         let mut known = self.take_known();
         if snapshot.seen.redefined {
@@ -468,11 +466,6 @@ fn middle_ns(active: &[Active<'_>], counts: impl Fn(&usize) -> bool) -> i64 {
 }
 
 impl TaskView {
-    /// Wanted a CPU often enough to be a compute task.
-    fn wanted_some(&self, interval_ns: u64) -> bool {
-        self.demand_ns().saturating_mul(ACTIVE_SHARE) >= interval_ns
-    }
-
     /// Wanted a CPU for at least three quarters of the interval.
     fn wanted_nearly_all(&self, interval_ns: u64) -> bool {
         self.demand_ns() >= interval_ns - interval_ns / 4

@@ -23,7 +23,9 @@ impl Balancer {
         }
         self.release(program);
         // A thread that was started until then has the mask of its parent.
-        self.free_what_is_new(program, &left);
+        if left.last.tasks_of(program).is_some_and(|tasks| !tasks.is_empty()) {
+            self.free_what_is_new(program, &left);
+        }
         if let Err(why) = self.observer.forget(program) {
             tracing::warn!("{why}");
         }

@@ -27,8 +27,6 @@ use super::stage::{Progress, Stage};
 const WINDOW_NS: u64 = 200_000_000;
 /// Windows after which what was measured lately begins anew.
 const RECENT_WINDOWS: u32 = 32;
-/// A compute task wants a CPU for this share of an interval: 1/10.
-const ACTIVE_SHARE: u64 = 10;
 /// The kernel moves tasks, too, when it moved this share of them in an interval: 1/4; ...
 const STRAY_SHARE: u64 = 4;
 /// ... which is told from so many tasks and intervals.
@@ -324,8 +322,6 @@ pub(super) fn is_exchange(made: &Move) -> bool {
 }
 
 fn active(snapshot: &Snapshot) -> impl Iterator<Item = TaskId> {
-    let wants = |task: &&evenkeel_capability::TaskView| {
-        task.demand_ns().saturating_mul(ACTIVE_SHARE) >= snapshot.interval_ns
-    };
-    snapshot.tasks.iter().filter(wants).map(|task| task.id)
+    let computing = snapshot.tasks.iter().filter(|task| task.computes(snapshot.interval_ns));
+    computing.map(|task| task.id)
 }
